@@ -1,0 +1,1 @@
+"""The search: loop, proposers, stoppers, feasibility, reports and the command line."""

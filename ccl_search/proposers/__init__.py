@@ -1,0 +1,1 @@
+"""What rewrites the policy between trials: an LLM, rules of the trade, or plain samplers."""

@@ -1,0 +1,1 @@
+"""Run a config on a target: launchers and the framework adapters they share."""

@@ -1,0 +1,1 @@
+"""Traces become numbers: readers for each trace family and one module a metric."""

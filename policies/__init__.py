@@ -1,0 +1,1 @@
+"""Policy programs: loading them, running them confined, and the seed policies searches start from."""
