@@ -1,0 +1,31 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+_LOOPBACK = ("127.", "::1", "localhost", "/")
+
+
+@pytest.fixture(autouse=True)
+def only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test may reach anything but this machine."""
+    connect = socket.socket.connect
+
+    def guarded(self: socket.socket, address: Any) -> None:
+        host = address if isinstance(address, str) else str(address[0])
+        if self.family in (socket.AF_INET, socket.AF_INET6) and not host.startswith(_LOOPBACK):
+            raise AssertionError(f"a test tried to connect to {address!r}")
+        connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", guarded)
+
+
+@pytest.fixture(autouse=True)
+def no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the developer's own settings leaks into a test."""
+    for name in ("CCL_SEARCH_HOME", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
