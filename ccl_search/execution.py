@@ -1,0 +1,100 @@
+"""One trial on a target: submit, store the handle, wait, collect, and try again when the machines were to blame."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from ccl_search.interrupt import Interrupt
+from launchers.base import Handle, Job, JobState, Launcher
+from runs.errors import CclSearchError, TargetUnavailableError
+from runs.trial import Execution, FailureClass, TrialState
+
+_FIRST_POLL_S = 0.01
+_LONGEST_POLL_S = 15.0
+
+
+class AttemptLog(Protocol):
+    """Keeps what must survive a crash of this process: the handle before waiting, the result after."""
+
+    def submitted(self, attempt: int, handle: Handle) -> None:
+        """The job was accepted."""
+        ...
+
+    def finished(self, attempt: int, execution: Execution) -> None:
+        """The attempt has ended."""
+        ...
+
+
+@dataclass
+class Executor:
+    """Runs jobs on one launcher. `retries` bounds the repeats after transient failures."""
+
+    launcher: Launcher
+    interrupt: Interrupt
+    notice: Callable[[str], None] = lambda _text: None
+    retries: int = 2
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = field(default=time.monotonic)
+
+    def execute(self, job: Job, log: AttemptLog) -> Execution:
+        """Run `job` to its end, with retries.
+
+        Raises:
+            TargetUnavailableError: the target cannot be used at all.
+        """
+        for attempt in range(job.attempt, job.attempt + self.retries + 1):
+            execution = self._attempt(replace(job, attempt=attempt), log)
+            if execution.failure is None or not execution.failure.is_transient or self.interrupt.stop_requested:
+                break
+            self.notice(
+                f"trial {job.trial}: {execution.failure.value} ({execution.evidence[:120]}); attempt {attempt + 1}"
+            )
+        return execution
+
+    def reattach(self, job: Job, handle: Handle, log: AttemptLog) -> Execution | None:
+        """Wait for a job that an earlier process submitted; None where the target does not know it any more."""
+        if self.launcher.poll(handle) is JobState.UNKNOWN:
+            return None
+        return self._wait(job, handle, log)
+
+    def _attempt(self, job: Job, log: AttemptLog) -> Execution:
+        job.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            handle = self.launcher.submit(job)
+        except TargetUnavailableError:
+            raise
+        except CclSearchError as error:
+            execution = Execution(TrialState.FAILED, failure=FailureClass.LAUNCH, evidence=str(error))
+            log.finished(job.attempt, execution)
+            return execution
+        log.submitted(job.attempt, handle)
+        return self._wait(job, handle, log)
+
+    def _wait(self, job: Job, handle: Handle, log: AttemptLog) -> Execution:
+        queued, pause, running = self.clock(), _FIRST_POLL_S, None
+        queue_limit = float(job.settings.get("queue_limit_s", math.inf))
+        while (state := self.launcher.poll(handle)) is not JobState.FINISHED:
+            now = self.clock()
+            running = now if running is None and state is JobState.RUNNING else running
+            if self.interrupt.cancel_requested:
+                return self._give_up(job, handle, log, FailureClass.CANCELLED, "cancelled by the user")
+            if running is not None and now - running > job.time_limit_s:
+                return self._give_up(job, handle, log, FailureClass.TIMEOUT, f"no end within {job.time_limit_s:g} s")
+            if running is None and now - queued > queue_limit:
+                return self._give_up(job, handle, log, FailureClass.QUEUE_TIMEOUT, f"not started in {queue_limit:g} s")
+            self.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_POLL_S)
+        execution = self.launcher.collect(handle)
+        log.finished(job.attempt, execution)
+        return execution
+
+    def _give_up(self, job: Job, handle: Handle, log: AttemptLog, failure: FailureClass, evidence: str) -> Execution:
+        self.launcher.cancel(handle)
+        state = TrialState.CANCELLED if failure is FailureClass.CANCELLED else TrialState.FAILED
+        execution = Execution(state, failure=failure, evidence=evidence)
+        log.finished(job.attempt, execution)
+        return execution

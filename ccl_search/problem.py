@@ -1,0 +1,123 @@
+"""What a search is about, resolved from what the user named: card, space, objective, and the policy's two inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runs import catalogue
+from runs.environment import Environment
+from runs.errors import BadInputError
+from runs.objective import Objective
+from runs.space import ConfigSpace
+from runs.workload import Workload
+
+if TYPE_CHECKING:
+    from launchers.frameworks.base import Framework
+    from runs.card import WorkloadCard
+
+DEFAULT_WORKLOAD = "wl4"
+DEFAULT_ENVIRONMENT = "perlmutter-a100-16"
+DEFAULT_FRAMEWORK = "torchtitan"
+DEFAULT_OBJECTIVE = "step_time"
+
+
+@dataclass(frozen=True)
+class ProblemSource:
+    """What the user named. A card stands for workload, environment and framework together.
+
+    `space` is a YAML file, or None for the framework's default. `objectives` are metric names or aliases,
+    `baselines` metric names to values.
+    """
+
+    card: Path | None = None
+    workload: str | None = None
+    environment: str | None = None
+    framework: str | None = None
+    space: Path | None = None
+    objectives: tuple[str, ...] = (DEFAULT_OBJECTIVE,)
+    weights: tuple[float, ...] = ()
+    baselines: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A search's subject. `workload_input` and `environment_input` are what every policy receives."""
+
+    card: WorkloadCard
+    workload: Workload
+    environment: Environment
+    framework: Framework
+    space: ConfigSpace
+    objective: Objective
+
+    @property
+    def workload_input(self) -> dict[str, Any]:
+        """The `workload` dict of a policy, with the config space in it."""
+        return {**self.workload.policy_input(), "config_space": [knob.as_dict() for knob in self.space.knobs]}
+
+    @property
+    def environment_input(self) -> dict[str, Any]:
+        """The `environment` dict of a policy."""
+        return self.environment.policy_input()
+
+
+def resolve(source: ProblemSource) -> Problem:
+    """Read the card or put one together, and find framework, space and objective.
+
+    Raises:
+        BadInputError: something named does not exist, clashes, or lacks a field the search needs.
+        InfeasibleError (a BadInputError): the framework cannot run this workload there at all.
+    """
+    from launchers import frameworks
+
+    card = _card(source)
+    environment = card.environment()
+    workload = card.workload()
+    framework = frameworks.get(environment.framework)
+    space = _space(source.space, framework, workload, environment)
+    return Problem(card, workload, environment, framework, space, objective_of(source))
+
+
+def objective_of(source: ProblemSource) -> Objective:
+    """The objective over the metrics the user named.
+
+    Raises:
+        BadInputError: a metric is unknown (the hint lists close names), or weights do not fit.
+    """
+    from metrics import registry
+    from runs import objective
+
+    names = source.objectives or (DEFAULT_OBJECTIVE,)
+    specs = [registry.spec(name) for name in names]
+    baselines = {registry.spec(name).name: value for name, value in source.baselines.items()}
+    return objective.build(specs, list(source.weights) or None, baselines)
+
+
+def _card(source: ProblemSource) -> WorkloadCard:
+    from runs.card import card_from, load_card
+
+    if source.card is not None:
+        named = [name for name in ("workload", "environment", "framework") if getattr(source, name)]
+        if named:
+            raise BadInputError(
+                f"--card already says the {', '.join(named)}", f"leave out {', '.join('--' + name for name in named)}"
+            )
+        return load_card(source.card).card
+    workload = catalogue.workload(source.workload or DEFAULT_WORKLOAD)
+    environment = catalogue.environment(source.environment or DEFAULT_ENVIRONMENT)
+    framework = source.framework or _default_framework(workload, environment)
+    return card_from(workload, catalogue.with_framework(environment, framework))
+
+
+def _default_framework(workload: Workload, environment: Environment) -> str:
+    if not workload.is_training:
+        return "vllm"
+    return "maxtext" if environment.device.xpu_type == "TPU" else DEFAULT_FRAMEWORK
+
+
+def _space(path: Path | None, framework: Framework, workload: Workload, environment: Environment) -> ConfigSpace:
+    from runs import space
+
+    return space.load(path) if path is not None else framework.default_space(workload, environment)

@@ -1,0 +1,76 @@
+"""Proposers that sample configs and need no model of anything: `random` and `grid`, the baselines to beat."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from ccl_search.proposers.base import Proposal, ProposalContext, ProposerExhaustedError, constant_policy
+from runs.space import Config, config_key
+
+_MAX_DRAWS = 20_000
+
+
+def seen_configs(context: ProposalContext) -> set[str]:
+    """Keys of every config the run has tried or refused."""
+    return {config_key(trial.config) for trial in context.history if trial.config is not None}
+
+
+def is_new_and_valid(config: Config, context: ProposalContext, seen: set[str]) -> bool:
+    """Whether `config` was not proposed before and breaks no rule of the space."""
+    if config_key(config) in seen:
+        return False
+    return not context.space.violations(config, context.workload, context.environment)
+
+
+class RandomProposer:
+    """Draws uniformly from the valid configs not tried yet; the draw depends on the seed and the history's length."""
+
+    name = "random"
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def propose(self, context: ProposalContext) -> Proposal:
+        """A config drawn at random.
+
+        Raises:
+            ProposerExhaustedError: no new valid config was found, by drawing or by walking the whole space.
+        """
+        draw = random.Random(f"{self._seed}:{len(context.history)}")  # noqa: S311 - sampling, not secrets
+        seen = seen_configs(context)
+        for _ in range(_MAX_DRAWS):
+            config = {knob.key: draw.choice(knob.choices) for knob in context.space.knobs}
+            if is_new_and_valid(config, context, seen):
+                return Proposal(constant_policy(config), "drawn at random from the valid configs")
+        config = next(_untried(context, seen), None)
+        if config is None:
+            raise ProposerExhaustedError("every valid config of the space has been tried")
+        return Proposal(constant_policy(config), "the first valid config not tried yet")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class GridProposer:
+    """Walks the valid configs in the order of the space."""
+
+    name = "grid"
+
+    def propose(self, context: ProposalContext) -> Proposal:
+        """The next valid config of the grid.
+
+        Raises:
+            ProposerExhaustedError: the grid is at its end.
+        """
+        config = next(_untried(context, seen_configs(context)), None)
+        if config is None:
+            raise ProposerExhaustedError("every valid config of the space has been tried")
+        return Proposal(constant_policy(config), "next in the order of the space")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _untried(context: ProposalContext, seen: set[str]) -> Iterator[Config]:
+    return (config for config in context.space.all_configs() if is_new_and_valid(config, context, seen))

@@ -1,0 +1,79 @@
+"""The `tpe` proposer: Optuna's tree-structured Parzen estimator over the knobs, told the whole history each time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ccl_search.proposers.base import Proposal, ProposalContext, TrialView, constant_policy
+from ccl_search.proposers.samplers import RandomProposer, is_new_and_valid, seen_configs
+
+if TYPE_CHECKING:
+    import optuna
+
+_STARTUP_TRIALS = 5
+_MAX_ASKS = 200
+
+
+class TpeProposer:
+    """Asks a fresh study, rebuilt from the history, for a config; stateless, so a resumed run goes on the same way.
+
+    Configs the space forbids are asked again; when the sampler keeps returning known or forbidden ones, a random
+    valid config is proposed instead and the rationale says so.
+    """
+
+    name = "tpe"
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._fallback = RandomProposer(seed)
+
+    def propose(self, context: ProposalContext) -> Proposal:
+        """The sampler's next valid config.
+
+        Raises:
+            ProposerExhaustedError: every valid config has been tried.
+        """
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        distributions = {
+            knob.key: optuna.distributions.CategoricalDistribution(knob.choices) for knob in context.space.knobs
+        }
+        study = self._study(context, distributions)
+        seen = seen_configs(context)
+        for _ in range(_MAX_ASKS):
+            trial = study.ask(dict(distributions))
+            config = {key: trial.params[key] for key in context.space.keys}
+            if is_new_and_valid(config, context, seen):
+                return Proposal(constant_policy(config), "tree-structured Parzen estimator")
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        fallback = self._fallback.propose(context)
+        return Proposal(fallback.source, f"the sampler found nothing new in {_MAX_ASKS} draws; {fallback.rationale}")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _study(self, context: ProposalContext, distributions: dict[str, Any]) -> optuna.Study:
+        import optuna
+
+        seed = self._seed * 1_000_003 + len(context.history)
+        sampler = optuna.samplers.TPESampler(seed=seed % 2**32, n_startup_trials=_STARTUP_TRIALS)
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        for view in context.history:
+            if view.config is not None and not _outside(view, context):
+                study.add_trial(_frozen(view, distributions))
+        return study
+
+
+def _outside(view: TrialView, context: ProposalContext) -> bool:
+    config = view.config or {}
+    return any(key not in config or not context.space.knob(key).allows(config[key]) for key in context.space.keys)
+
+
+def _frozen(view: TrialView, distributions: dict[str, Any]) -> optuna.trial.FrozenTrial:
+    import optuna
+
+    params = {key: (view.config or {})[key] for key in distributions}
+    if view.score is None:
+        return optuna.trial.create_trial(state=optuna.trial.TrialState.FAIL, params=params, distributions=distributions)
+    return optuna.trial.create_trial(value=view.score, params=params, distributions=distributions)

@@ -1,0 +1,61 @@
+"""How a search is run, as the user asked for it; stored with the run so that `resume` asks nothing again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from ccl_search.stoppers import MaxCost, MaxIterations, MaxSeconds, MaxXpuHours, Patience, Stopper
+
+DEFAULT_ITERATIONS = 14
+DEFAULT_MODEL = "claude-opus-5-5"
+MAX_REPROPOSALS = 3
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Proposer, sandbox, target and budgets. Budgets that are None do not bind.
+
+    `proposer` None means: `claude` when a key is set, else `guided`. `time_limit_s` bounds one trial's execution,
+    `retries` the repeats after transient failures. `max_cost_usd` is text to stay exact.
+    """
+
+    iterations: int = DEFAULT_ITERATIONS
+    seed: int = 0
+    proposer: str | None = None
+    model: str = DEFAULT_MODEL
+    target: str = "dry-run"
+    sandbox: str = "monty"
+    unconfined: bool = False
+    patience: int | None = None
+    max_cost_usd: str | None = None
+    max_xpu_hours: float | None = None
+    max_seconds: float | None = None
+    time_limit_s: float = 3600.0
+    retries: int = 2
+    replay_llm: str | None = None
+    extras: dict[str, Any] = field(default_factory=dict)
+
+    def stoppers(self) -> list[Stopper]:
+        """The stoppers these budgets ask for."""
+        found: list[Stopper] = [MaxIterations(self.iterations)]
+        if self.patience is not None:
+            found.append(Patience(self.patience))
+        if self.max_cost_usd is not None:
+            found.append(MaxCost(Decimal(self.max_cost_usd)))
+        if self.max_xpu_hours is not None:
+            found.append(MaxXpuHours(self.max_xpu_hours))
+        if self.max_seconds is not None:
+            found.append(MaxSeconds(self.max_seconds))
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for the run's row."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> SearchSettings:
+        """The inverse of `as_dict`; fields of later versions are left out."""
+        known = {key: value for key, value in data.items() if key in cls.__dataclass_fields__}
+        return cls(**known)
