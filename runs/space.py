@@ -126,11 +126,7 @@ class ConfigSpace:
         if found:
             return found
         for constraint in self.constraints:
-            try:
-                holds = constraint.expression.evaluate(config, workload, environment)
-            except MissingFactError:
-                continue
-            if not holds:
+            if not _holds(constraint, config, workload, environment):
                 values = constraint.expression.values(config, workload, environment)
                 text = constraint.message or "does not hold"
                 found.append(Violation(constraint.name, f"{text} (`{constraint.expression.text}` with {values})"))
@@ -160,10 +156,30 @@ class ConfigSpace:
             yield dict(zip(self.keys, values, strict=True))
 
     def valid_configs(self, workload: Mapping[str, Any], environment: Mapping[str, Any]) -> Iterator[Config]:
-        """Every config without a violation, in the order of the grid."""
-        for config in self.all_configs():
-            if not self.violations(config, workload, environment):
-                yield config
+        """Every config without a violation, in the order of the grid.
+
+        A constraint is asked as soon as all its knobs are set, so that large grids are not walked point by point.
+        """
+        ready: list[list[Constraint]] = [[] for _ in range(len(self.knobs) + 1)]
+        for constraint in self.constraints:
+            ready[max((self.keys.index(key) + 1 for key in constraint.expression.knobs), default=0)].append(constraint)
+        yield from self._extensions({}, ready, workload, environment)
+
+    def _extensions(
+        self,
+        partial: Config,
+        ready: list[list[Constraint]],
+        workload: Mapping[str, Any],
+        environment: Mapping[str, Any],
+    ) -> Iterator[Config]:
+        if not all(_holds(constraint, partial, workload, environment) for constraint in ready[len(partial)]):
+            return
+        if len(partial) == len(self.knobs):
+            yield partial
+            return
+        knob = self.knobs[len(partial)]
+        for choice in knob.choices:
+            yield from self._extensions({**partial, knob.key: choice}, ready, workload, environment)
 
     def as_dict(self) -> dict[str, Any]:
         """The YAML form of the space; `from_dict` reads it back."""
@@ -214,6 +230,15 @@ def load(path: Path) -> ConfigSpace:
 def config_key(config: Mapping[str, Any]) -> str:
     """The text that identifies a config: equal for equal configs, types included, whatever the order of keys."""
     return json.dumps(dict(config), sort_keys=True, allow_nan=False)
+
+
+def _holds(
+    constraint: Constraint, config: Mapping[str, Any], workload: Mapping[str, Any], environment: Mapping[str, Any]
+) -> bool:
+    try:
+        return bool(constraint.expression.evaluate(config, workload, environment))
+    except MissingFactError:
+        return True
 
 
 def _no_knob(key: str) -> Knob:

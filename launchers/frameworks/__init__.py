@@ -1,0 +1,49 @@
+"""Framework adapters: the default space, the meaning and the world size of a config, for every framework."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import import_module
+
+from launchers.frameworks.base import Framework
+from runs.errors import BadInputError
+
+_MODULES = {
+    "torchtitan": "torchtitan",
+    "megatron-lm": "megatron_lm",
+    "maxtext": "maxtext",
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "command": "command",
+}
+_VERSION = re.compile(r"[-_=]*v?\d+(\.\d+)*([.+-]?\w+)*$")
+
+
+def names() -> tuple[str, ...]:
+    """Names of the frameworks there is an adapter for."""
+    return tuple(_MODULES)
+
+
+def canonical(name: str) -> str:
+    """The framework meant by `name`, which may be spelled in capitals, with `_`, or end in a version.
+
+    Raises:
+        BadInputError: there is no adapter for it; the hint lists those there are.
+    """
+    spelled = name.strip().lower().replace("_", "-")
+    for candidate in (spelled, _VERSION.sub("", spelled)):
+        if candidate in _MODULES:
+            return candidate
+    raise BadInputError(f"there is no framework {name!r}", f"frameworks: {', '.join(_MODULES)}")
+
+
+def get(name: str) -> Framework:
+    """The adapter of framework `name` (see `canonical` for the spellings and the error)."""
+    return _load(_MODULES[canonical(name)])
+
+
+@cache
+def _load(module: str) -> Framework:
+    adapter: Framework = import_module(f"launchers.frameworks.{module}").FRAMEWORK
+    return adapter

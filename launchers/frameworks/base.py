@@ -1,0 +1,50 @@
+"""The contract of a framework adapter: which configs there are, what a config means, where the framework runs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from launchers.frameworks import templates
+from runs.environment import Environment
+from runs.plan import ParallelPlan, StateBytes
+from runs.space import ConfigSpace
+from runs.workload import Workload
+
+
+class Framework(ABC):
+    """One framework: the phases and kinds of device it runs on, its default space, and the meaning of its configs.
+
+    `phases` are workload phases, `xpu_types` kinds of device (`GPU`, `TPU`), `state_bytes` what it keeps per
+    parameter. An adapter knows the framework's own rules only; whether a config fits in memory is asked elsewhere.
+    """
+
+    name: ClassVar[str]
+    phases: ClassVar[tuple[str, ...]]
+    xpu_types: ClassVar[tuple[str, ...]]
+    state_bytes: ClassVar[StateBytes]
+
+    def supports(self, workload: Workload, environment: Environment) -> str | None:
+        """None where the framework can run the workload at all; otherwise the reason why it cannot."""
+        if workload.phase not in self.phases:
+            return f"{self.name} runs {' and '.join(self.phases)}, not {workload.phase}"
+        if environment.device.xpu_type not in self.xpu_types:
+            return f"{self.name} runs on {' and '.join(self.xpu_types)}, not on a {environment.device.xpu_type}"
+        return None
+
+    def default_space(self, workload: Workload, environment: Environment) -> ConfigSpace:
+        """The framework's knobs, choices trimmed to the workload and the environment, and its constraints.
+
+        Raises:
+            BadInputError: the framework has no space of its own (`command`), or no choice of a knob remains.
+        """
+        return templates.build(self.name, workload.policy_input(), environment.policy_input())
+
+    @abstractmethod
+    def plan(self, config: Mapping[str, Any], workload: Workload, environment: Environment) -> ParallelPlan:
+        """The framework-neutral meaning of `config`; knobs it does not set take the framework's defaults.
+
+        Raises:
+            BadInputError: a value has no meaning, or the config cannot realise the workload's global batch.
+        """

@@ -1,0 +1,115 @@
+"""Space templates: YAML files whose knobs, choices and constraints depend on the workload and the environment.
+
+A template is a space file (docs/spaces.md) with three more fields. A knob may carry `when` (it is offered only if the
+expression holds), `keep` (only choices for which it holds stay; the choice is called `value`) and `otherwise` (the
+value that stands for the knob in the expressions where it is not offered, 1 unless given). A constraint may carry
+`when` too, and its `source` says where the framework states the rule.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from runs import expressions
+from runs.errors import BadInputError
+from runs.expressions import MissingFactError
+from runs.space import ConfigSpace
+
+Facts = Mapping[str, Any]
+_DEGREES = ("tp", "cp", "pp", "dp")
+
+
+def names() -> tuple[str, ...]:
+    """Names of the bundled templates, which `--space NAME` accepts."""
+    files = resources.files("launchers.frameworks").joinpath("spaces").iterdir()
+    return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))
+
+
+def build(name: str, workload: Facts, environment: Facts) -> ConfigSpace:
+    """The bundled space `name` for a workload and an environment (the dicts a policy receives).
+
+    Raises:
+        BadInputError: there is no such template, or no choice of a knob is left.
+    """
+    if name not in names():
+        raise BadInputError(f"no bundled space is called {name!r}", f"bundled: {', '.join(names())}; or give a file")
+    return specialise(_read(name), workload, environment)
+
+
+def specialise(template: Mapping[str, Any], workload: Facts, environment: Facts) -> ConfigSpace:
+    """The space a template stands for, once the workload and the environment are known."""
+    entries = template["knobs"]
+    offered = [entry for entry in entries if _holds(entry.get("when"), {}, workload, environment)]
+    keys = {entry["key"] for entry in offered}
+    absent = {entry["key"]: entry.get("otherwise", 1) for entry in entries if entry["key"] not in keys}
+    constraints = [
+        {**entry, "expression": fold(entry["expression"], absent)}
+        for entry in template.get("constraints", ())
+        if _holds(entry.get("when"), {}, workload, environment)
+    ]
+    return ConfigSpace.from_dict(
+        {
+            "name": template["name"],
+            "world_size": fold(template.get("world_size", " * ".join(_DEGREES)), absent),
+            "knobs": [_trimmed(entry, workload, environment) for entry in offered],
+            "constraints": [entry for entry in constraints if expressions.parse(entry["expression"]).knobs],
+        }
+    )
+
+
+def fold(text: str, values: Mapping[str, Any]) -> str:
+    """`text` with the names in `values` replaced by their values, and factors of one left out."""
+    if not values:
+        return text
+    return ast.unparse(_Fold(values).visit(ast.parse(text.strip(), mode="eval")))
+
+
+class _Fold(ast.NodeTransformer):
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:  # noqa: N802 - the name ast prescribes
+        return ast.Constant(self._values[node.id]) if node.id in self._values else node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:  # noqa: N802 - the name ast prescribes
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Mult):
+            for one, other in ((node.left, node.right), (node.right, node.left)):
+                if isinstance(one, ast.Constant) and one.value == 1:
+                    return other
+        return node
+
+
+@cache
+def _read(name: str) -> dict[str, Any]:
+    file = resources.files("launchers.frameworks").joinpath("spaces", f"{name}.yaml")
+    template: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return template
+
+
+def _holds(text: str | None, names: Facts, workload: Facts, environment: Facts) -> bool:
+    """Whether a condition holds; one about an unset fact does, so that nothing is withheld for want of a fact."""
+    if text is None:
+        return True
+    try:
+        return bool(expressions.parse(text).evaluate(names, workload, environment))
+    except MissingFactError:
+        return True
+
+
+def _trimmed(entry: Mapping[str, Any], workload: Facts, environment: Facts) -> dict[str, Any]:
+    kept = [
+        choice for choice in entry["choices"] if _holds(entry.get("keep"), {"value": choice}, workload, environment)
+    ]
+    if not kept:
+        raise BadInputError(
+            f"knob {entry['key']}: none of {entry['choices']} suits this workload and environment",
+            "give a space of your own with --space",
+        )
+    return {**entry, "choices": kept}
