@@ -20,6 +20,10 @@ _LONGEST_POLL_S = 15.0
 class AttemptLog(Protocol):
     """Keeps what must survive a crash of this process: the handle before waiting, the result after."""
 
+    def begin(self) -> int:
+        """A new attempt starts; its number."""
+        ...
+
     def submitted(self, attempt: int, handle: Handle) -> None:
         """The job was accepted."""
         ...
@@ -46,12 +50,12 @@ class Executor:
         Raises:
             TargetUnavailableError: the target cannot be used at all.
         """
-        for attempt in range(job.attempt, job.attempt + self.retries + 1):
-            execution = self._attempt(replace(job, attempt=attempt), log)
+        for left in reversed(range(self.retries + 1)):
+            execution = self._attempt(job, log)
             if execution.failure is None or not execution.failure.is_transient or self.interrupt.stop_requested:
                 break
             self.notice(
-                f"trial {job.trial}: {execution.failure.value} ({execution.evidence[:120]}); attempt {attempt + 1}"
+                f"trial {job.trial}: {execution.failure.value}, {left} retries left: {execution.evidence[:160]}"
             )
         return execution
 
@@ -62,7 +66,7 @@ class Executor:
         return self._wait(job, handle, log)
 
     def _attempt(self, job: Job, log: AttemptLog) -> Execution:
-        job.directory.mkdir(parents=True, exist_ok=True)
+        job = replace(job, attempt=log.begin())
         try:
             handle = self.launcher.submit(job)
         except TargetUnavailableError:

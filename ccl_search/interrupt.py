@@ -15,7 +15,7 @@ class Interrupt:
     """
 
     def __init__(self, announce: Callable[[str], None] = lambda _text: None) -> None:
-        self._announce = announce
+        self.announce = announce
         self._previous: dict[int, Any] = {}
         self.count = 0
 
@@ -33,9 +33,9 @@ class Interrupt:
         """Ask for a stop, as one Ctrl-C does."""
         self.count += 1
         if self.count == 1:
-            self._announce("stopping after the running trial; press Ctrl-C again to cancel it")
+            self.announce("stopping after the running trial; press Ctrl-C again to cancel it")
         elif self.count == 2:
-            self._announce("cancelling the running trial")
+            self.announce("cancelling the running trial")
         else:
             raise KeyboardInterrupt
 

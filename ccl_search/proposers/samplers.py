@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 from ccl_search.proposers.base import Proposal, ProposalContext, ProposerExhaustedError, constant_policy
 from runs.space import Config, config_key
@@ -43,10 +42,7 @@ class RandomProposer:
             config = {knob.key: draw.choice(knob.choices) for knob in context.space.knobs}
             if is_new_and_valid(config, context, seen):
                 return Proposal(constant_policy(config), "drawn at random from the valid configs")
-        config = next(_untried(context, seen), None)
-        if config is None:
-            raise ProposerExhaustedError("every valid config of the space has been tried")
-        return Proposal(constant_policy(config), "the first valid config not tried yet")
+        return Proposal(constant_policy(_first_untried(context, seen)), "the first valid config not tried yet")
 
     def close(self) -> None:
         """Nothing is held."""
@@ -63,14 +59,15 @@ class GridProposer:
         Raises:
             ProposerExhaustedError: the grid is at its end.
         """
-        config = next(_untried(context, seen_configs(context)), None)
-        if config is None:
-            raise ProposerExhaustedError("every valid config of the space has been tried")
+        config = _first_untried(context, seen_configs(context))
         return Proposal(constant_policy(config), "next in the order of the space")
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def _untried(context: ProposalContext, seen: set[str]) -> Iterator[Config]:
-    return (config for config in context.space.all_configs() if is_new_and_valid(config, context, seen))
+def _first_untried(context: ProposalContext, seen: set[str]) -> Config:
+    for config in context.space.all_configs():
+        if is_new_and_valid(config, context, seen):
+            return config
+    raise ProposerExhaustedError("every valid config of the space has been tried")

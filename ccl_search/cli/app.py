@@ -1,0 +1,61 @@
+"""`ccl-search`: the command line's root. Commands live beside it; each imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from ccl_search.cli import catalogue, metrics, record, run, validate
+from runs.errors import CclSearchError
+
+app = typer.Typer(
+    name="ccl-search",
+    help="Search how an LLM workload is best deployed on a cluster, and keep the evidence of every trial.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("resume")(run.resume)
+app.command("list")(record.list_runs)
+app.command("show")(record.show)
+app.command("best")(record.best)
+app.command("workloads")(catalogue.workloads)
+app.command("environments")(catalogue.environments)
+app.command("targets")(catalogue.targets)
+app.add_typer(validate.app, name="validate")
+app.add_typer(metrics.app, name="metrics")
+
+
+@app.callback()
+def root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Options that stand before the command."""
+    del debug  # main() looks for it, so that it also works where parsing itself fails
+    if version:
+        from ccl_search.version import version as installed
+
+        typer.echo(installed())
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; errors meant for users become two lines and an exit code."""
+    try:
+        app()
+    except CclSearchError as error:
+        if "--debug" in sys.argv:
+            raise
+        print(f"error: {error.message}", file=sys.stderr)  # noqa: T201 - rich would wrap what users grep
+        if error.hint:
+            print(f"hint:  {error.hint}", file=sys.stderr)  # noqa: T201
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)

@@ -1,0 +1,115 @@
+"""`list`, `show`, `best`: reading what was recorded."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json, print_table
+
+RunArgument = Annotated[str, typer.Argument(help="The run's id, the beginning of it, or `latest`.")]
+
+
+def list_runs(home: HomeOption = None, as_json: JsonFlag = False) -> None:
+    """List the runs of the store, newest first."""
+    from ccl_search import assembly, report
+
+    with assembly.open_store(home, write=False) as store:
+        rows = [report.run_row(store, run) for run in store.list_runs()]
+    if as_json:
+        print_json(rows)
+        return
+    columns = ["run", "status", "workload", "phase", "framework", ">XPUs", "proposer", "target", ">trials", ">best"]
+    keys = ["id", "status", "workload", "phase", "framework", "xpus", "proposer", "target", "trials", "best_score"]
+    print_table("runs", columns, [[_cell(row[key]) for key in keys] for row in rows])
+
+
+def show(
+    run: RunArgument,
+    trial: Annotated[int | None, typer.Option(help="Show everything of this trial.")] = None,
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show a run: every trial with its config, its score, and why it failed. With --trial, all that is kept of one."""
+    from ccl_search import assembly, report
+
+    with assembly.open_store(home, write=False) as store:
+        record = store.run(run)
+        if trial is not None:
+            document = report.trial_detail(store, store.trial(record.id, trial))
+        else:
+            trials = [report.trial_row(found) for found in store.trials(record.id)]
+            document = {**report.run_summary(store, record.id), "trial_rows": trials}
+    if as_json:
+        print_json(document)
+    elif trial is not None:
+        _print_trial(document)
+    else:
+        _print_run(document)
+
+
+def best(run: RunArgument, home: HomeOption = None, as_json: JsonFlag = False) -> None:
+    """Show the best trial of a run: config, score, metrics, policy."""
+    from ccl_search import assembly, report
+
+    with assembly.open_store(home, write=False) as store:
+        record = store.run(run)
+        summary = report.run_summary(store, record.id)
+    if summary["best"] is None:
+        raise report.no_result(summary)
+    if as_json:
+        print_json({"run_id": record.id, "objective": summary["objective"], **summary["best"]})
+        return
+    console().print(report.closing_lines(summary), soft_wrap=True)
+    _print_metrics({name: {"value": value} for name, value in summary["best"]["metrics"].items()})
+
+
+def _print_run(document: dict[str, Any]) -> None:
+    rows = [
+        [
+            str(row["trial"]),
+            row["failure"] or row["state"],
+            _cell(row["score"]),
+            _cell(row["num_xpus"]),
+            " ".join(f"{key}={value}" for key, value in (row["config"] or {}).items()),
+            (row["evidence"] or "").split("\n")[0][:100],
+        ]
+        for row in document["trial_rows"]
+    ]
+    title = f"run {document['run_id']}: {document['status']}, objective {document['objective']}"
+    print_table(title, [">trial", "state", ">score", ">XPUs", "config", "why"], rows)
+    if document["best"] is not None:
+        console().print(
+            f"best: trial {document['best']['trial']}, policy {document['best']['policy_path']}", soft_wrap=True
+        )
+
+
+def _print_trial(document: dict[str, Any]) -> None:
+    out = console()
+    out.print(
+        f"[bold]trial {document['trial']}[/] of run {document['run_id']}: {document['failure'] or document['state']}"
+    )
+    for key in ("config", "score", "num_xpus", "fidelity", "backend", "directory", "rationale"):
+        if document[key] is not None:
+            out.print(f"[bold]{key}[/] {document[key]}", soft_wrap=True)
+    if document["evidence"]:
+        out.print("[bold]evidence[/]")
+        out.print(document["evidence"], markup=False, soft_wrap=True)
+    _print_metrics(document["metrics"])
+    out.print("[bold]policy[/]")
+    out.print(document["policy"], markup=False, soft_wrap=True)
+
+
+def _print_metrics(metrics: dict[str, Any]) -> None:
+    rows = [
+        [name, _cell(found.get("value")), found.get("unit") or "", found.get("reason") or ""]
+        for name, found in metrics.items()
+    ]
+    print_table("metrics", ["metric", ">value", "unit", "why there is none"], rows)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

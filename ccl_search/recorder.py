@@ -1,0 +1,294 @@
+"""Everything a running search writes, and the history it works from: the one place that knows the store."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ccl_search import trial_files
+from ccl_search.measuring import Measurement
+from ccl_search.proposers.base import Proposal, TrialView
+from ccl_search.settings import MAX_REPROPOSALS
+from ccl_search.stoppers import Outcome, Progress
+from ccl_search.suggestion import Suggestion
+from launchers.base import Handle
+from runs.objective import Objective
+from runs.plan import ParallelPlan
+from runs.space import config_key
+from runs.trial import Execution, FailureClass, TrialState
+
+if TYPE_CHECKING:
+    from runs.store import Store, TrialRecord
+
+_NOT_REMEMBERED = frozenset({FailureClass.CANCELLED, FailureClass.TRACE_MISSING, FailureClass.METRIC_ERROR})
+
+
+class InFlight(NamedTuple):
+    """A trial without a result, with the number and the handle of its unfinished attempt (None: never submitted)."""
+
+    suggestion: Suggestion
+    attempt: int
+    handle: Handle | None
+
+
+@dataclass
+class Recorder:
+    """One run's record. `history` is in memory, the store is the truth: `Recorder.load` rebuilds one from the other."""
+
+    store: Store
+    run_id: str
+    objective: Objective
+    _rows: list[tuple[int, TrialView]] = field(default_factory=list)
+    _spent_hours: float = 0.0
+    _began: dict[int, float] = field(default_factory=dict)
+    _open: dict[int, tuple[int, Proposal, dict[str, Any]]] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, store: Store, run_id: str) -> Recorder:
+        """The recorder of a run that is already in the store."""
+        run = store.run(run_id)
+        recorder = cls(store, run.id, run.typed_objective())
+        for trial in store.trials(run.id):
+            if trial.state.is_finished:
+                recorder._rows.append((trial.iteration, view_of(trial)))
+                recorder._spent_hours += trial.xpu_hours or 0.0
+        return recorder
+
+    @property
+    def history(self) -> tuple[TrialView, ...]:
+        """Every finished trial in order."""
+        return tuple(view for _, view in self._rows)
+
+    @property
+    def seen(self) -> dict[str, TrialView]:
+        """Config key to the trial that tried it, for every config that is not to be launched again.
+
+        What the machines or the metric tools did is not held against a config.
+        """
+        return {
+            config_key(view.config): view
+            for _, view in self._rows
+            if view.config is not None and not _may_be_repeated(view)
+        }
+
+    @property
+    def next_iteration(self) -> int:
+        """The iteration that is under way, or the next one."""
+        if not self._rows:
+            return 0
+        last = self._rows[-1][0]
+        return last + 1 if self._is_over(last) else last
+
+    def progress(self, seconds: float) -> Progress:
+        """What the stoppers look at: the last trial of every iteration that is over, and what was spent."""
+        last = {iteration: view for iteration, view in self._rows if self._is_over(iteration)}
+        outcomes = [Outcome(view.state, view.score, view.failure) for view in last.values()]
+        cost = self.store.totals(self.run_id).known_llm_cost_usd
+        return Progress(outcomes, cost, self._spent_hours, seconds)
+
+    def trial_dir(self, number: int) -> Path:
+        """The trial's own folder."""
+        return self.store.trial_dir(self.run_id, number)
+
+    def refuse(
+        self,
+        iteration: int,
+        proposal: Proposal | None,
+        config: dict[str, Any] | None,
+        failure: FailureClass,
+        evidence: str,
+        seconds: float,
+    ) -> TrialView:
+        """Record a proposal that will not be launched."""
+        state = TrialState.PRUNED if failure.is_refusal else TrialState.FAILED
+        number = self.store.add_trial(
+            self.run_id, self._new_trial(iteration, proposal, config, state, failure, evidence, seconds)
+        )
+        view = self._view(number, state, config, proposal, failure=failure, evidence=evidence)
+        self._rows.append((iteration, view))
+        return view
+
+    def accept(
+        self, iteration: int, proposal: Proposal, config: dict[str, Any], plan: ParallelPlan, seconds: float
+    ) -> int:
+        """Record a proposal that will be launched; its trial number."""
+        self._began[iteration] = time.perf_counter()
+        new = self._new_trial(iteration, proposal, config, TrialState.QUEUED, None, "", seconds)
+        number = self.store.add_trial(self.run_id, replace(new, plan=plan, num_xpus=plan.world_size))
+        self._open[number] = (iteration, proposal, config)
+        return number
+
+    def prepare(self, number: int, plan: ParallelPlan, card: str, script: str) -> None:
+        """Record what exactly will be launched."""
+        self.store.prepare_trial(self.run_id, number, plan=plan, card=card, script=script, num_xpus=plan.world_size)
+
+    def attempt_log(self, number: int) -> _AttemptLog:
+        """Where the executor writes the trial's attempts."""
+        return _AttemptLog(self.store, self.run_id, number)
+
+    def settle_baseline(self, measurement: Measurement) -> None:
+        """Fix the missing baselines of a composite objective at the first trial that has all its metrics."""
+        names = [term.spec.name for term in self.objective.terms]
+        if not self.objective.needs_baseline or any(name not in measurement.numbers for name in names):
+            return
+        self.objective = self.objective.with_baseline(measurement.numbers)
+        self.store.set_objective(self.run_id, self.objective)
+
+    def complete(self, number: int, execution: Execution, measurement: Measurement, metric_seconds: float) -> TrialView:
+        """Record how a launched trial ended: state, metric values, score, trace files, in one transaction."""
+        from runs.store import Timings, TraceFile, TrialOutcome
+
+        iteration, proposal, config = self._open.pop(number)
+        directory = self.trial_dir(number)
+        state = TrialState.FAILED if _lost_its_result(execution, measurement) else execution.state
+        prefix = directory.relative_to(self.store.home)
+        traces = tuple(
+            TraceFile(str(prefix / found.path), found.size, found.sha256)
+            for found in trial_files.trace_files(directory)
+        )
+        trial_files.write_metrics(directory, measurement.values, measurement.score)
+        elapsed = time.perf_counter() - self._began.pop(iteration, time.perf_counter())
+        launched = execution.seconds
+        outcome = TrialOutcome(
+            state=state,
+            failure=measurement.failure,
+            evidence=measurement.evidence,
+            metrics=tuple(measurement.values.values()),
+            score=measurement.score,
+            objective=self.objective,
+            fidelity=execution.fidelity,
+            backend=execution.provenance.get("backend"),
+            provenance=execution.provenance,
+            timings=Timings(
+                launch=launched, metrics=metric_seconds, overhead=elapsed - metric_seconds - (launched or 0)
+            ),
+            xpu_hours=execution.xpu_hours,
+            traces=traces,
+        )
+        self.store.finish_trial(self.run_id, number, outcome)
+        self._spent_hours += execution.xpu_hours or 0.0
+        view = replace(
+            self._view(number, state, config, proposal, failure=measurement.failure, evidence=measurement.evidence),
+            metrics=measurement.numbers,
+            score=measurement.score,
+        )
+        self._rows.append((iteration, view))
+        return view
+
+    def in_flight(self) -> list[InFlight]:
+        """Trials that were accepted but have no result."""
+        found: list[InFlight] = []
+        for trial in self.store.trials(self.run_id, states=(TrialState.QUEUED, TrialState.RUNNING)):
+            plan = trial.parallel_plan()
+            if plan is None or trial.config is None:
+                continue
+            proposal = Proposal(trial.policy_source, trial.rationale)
+            self._open[trial.number] = (trial.iteration, proposal, trial.config)
+            suggestion = Suggestion(trial.number, trial.iteration, trial.config, plan, proposal)
+            attempts = self.store.attempts(self.run_id, trial.number)
+            last = attempts[-1] if attempts and attempts[-1].finished is None else None
+            found.append(InFlight(suggestion, last.number if last else 0, last.handle if last else None))
+        return found
+
+    def finish(self, status: str, reason: str) -> None:
+        """Close the run's row."""
+        from runs.store import RunStatus
+
+        self.store.finish_run(self.run_id, RunStatus(status), reason)
+
+    def _is_over(self, iteration: int) -> bool:
+        views = [view for row, view in self._rows if row == iteration]
+        launched = any(view.failure is None or not _is_refused(view) for view in views)
+        gave_up = any(view.failure is FailureClass.PROPOSAL_FAILED for view in views)
+        only_cancelled = launched and all(view.state is TrialState.CANCELLED or _is_refused(view) for view in views)
+        if only_cancelled:
+            return False
+        return launched or gave_up or iteration == 0 or len(views) > MAX_REPROPOSALS
+
+    def _new_trial(
+        self,
+        iteration: int,
+        proposal: Proposal | None,
+        config: dict[str, Any] | None,
+        state: TrialState,
+        failure: FailureClass | None,
+        evidence: str,
+        seconds: float,
+    ) -> Any:
+        from runs.store import NewTrial
+
+        parent = next((view.policy_source for view in reversed(self.history) if view.policy_source), None)
+        return NewTrial(
+            iteration=iteration,
+            policy_source=proposal.source if proposal else None,
+            parent_policy=parent,
+            config=config,
+            rationale=proposal.rationale if proposal else "",
+            llm_calls=proposal.llm_calls if proposal else (),
+            state=state,
+            failure=failure,
+            evidence=evidence,
+            proposer_seconds=seconds,
+        )
+
+    def _view(
+        self,
+        number: int,
+        state: TrialState,
+        config: dict[str, Any] | None,
+        proposal: Proposal | None,
+        failure: FailureClass | None,
+        evidence: str,
+    ) -> TrialView:
+        source, rationale = (proposal.source, proposal.rationale) if proposal else ("", "")
+        return TrialView(
+            number, state, config, failure=failure, evidence=evidence, policy_source=source, rationale=rationale
+        )
+
+
+@dataclass(frozen=True)
+class _AttemptLog:
+    store: Store
+    run_id: str
+    number: int
+
+    def begin(self) -> int:
+        return self.store.begin_attempt(self.run_id, self.number)
+
+    def submitted(self, attempt: int, handle: Handle) -> None:
+        self.store.set_handle(self.run_id, self.number, attempt, handle)
+
+    def finished(self, attempt: int, execution: Execution) -> None:
+        self.store.finish_attempt(self.run_id, self.number, attempt, execution)
+
+
+def view_of(trial: TrialRecord) -> TrialView:
+    """What a proposer sees of a stored trial."""
+    return TrialView(
+        number=trial.number,
+        state=trial.state,
+        config=trial.config,
+        metrics=trial.values,
+        score=trial.score,
+        failure=trial.failure,
+        evidence=trial.evidence,
+        policy_source=trial.policy_source,
+        rationale=trial.rationale,
+    )
+
+
+def _may_be_repeated(view: TrialView) -> bool:
+    failure = view.failure
+    return failure is not None and (failure.is_transient or failure in _NOT_REMEMBERED)
+
+
+def _is_refused(view: TrialView) -> bool:
+    return view.failure is not None and (
+        view.failure.is_refusal or view.failure in (FailureClass.POLICY_ERROR, FailureClass.PROPOSAL_FAILED)
+    )
+
+
+def _lost_its_result(execution: Execution, measurement: Measurement) -> bool:
+    return execution.state is TrialState.SUCCEEDED and measurement.failure is not None

@@ -1,0 +1,197 @@
+"""The search itself: `Search` can be driven by ask and tell, or run to its end on a launcher."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ccl_search import measuring
+from ccl_search.execution import Executor
+from ccl_search.interrupt import Interrupt
+from ccl_search.observer import Observer
+from ccl_search.problem import Problem
+from ccl_search.proposers.base import Proposer, ProposerExhaustedError, TrialView
+from ccl_search.proposing import Proposing
+from ccl_search.recorder import Recorder
+from ccl_search.settings import SearchSettings
+from ccl_search.stoppers import Progress, first_reason
+from ccl_search.suggestion import Suggestion
+from ccl_search.trial_files import job_for
+from policies.runner import PolicyRunner
+from runs.metric import MetricValue
+from runs.trial import Execution, FailureClass, TrialState
+
+FINISHED = "finished"
+INTERRUPTED = "interrupted"
+
+
+@dataclass
+class Search:
+    """A search over one problem. Make one with `create` or `reopen` (`ccl_search.assembly`).
+
+    Ask and tell::
+
+        while (suggestion := search.ask()) is not None:
+            search.tell(suggestion, {"avg_step_time": run_it(suggestion.config)})
+
+    or `run(executor)`, which does both with a launcher. Everything is recorded as it happens, so that a search
+    whose process died goes on where it was.
+    """
+
+    problem: Problem
+    settings: SearchSettings
+    recorder: Recorder
+    proposer: Proposer
+    runner: PolicyRunner
+    seed_policy: str
+    observer: Observer = field(default_factory=Observer)
+    interrupt: Interrupt = field(default_factory=Interrupt)
+    stop_reason: str = ""
+    _pending: Suggestion | None = None
+    _started: float = field(default_factory=time.monotonic)
+
+    @property
+    def run_id(self) -> str:
+        """The run's id in the store."""
+        return self.recorder.run_id
+
+    @property
+    def best(self) -> TrialView | None:
+        """The succeeded trial with the highest score so far."""
+        return self._proposing.context(0).best
+
+    @property
+    def progress(self) -> Progress:
+        """What the stoppers look at."""
+        return self.recorder.progress(time.monotonic() - self._started)
+
+    def ask(self) -> Suggestion | None:
+        """The next config to launch; the same one again until it is told. None when the search is over.
+
+        Iterations whose every proposal was refused are passed over. `stop_reason` says why the search ended.
+        """
+        while self._pending is None:
+            iteration = self.recorder.next_iteration
+            if iteration > 0 and (reason := self._reason_to_stop()):
+                self.stop_reason = reason
+                return None
+            try:
+                self._pending = self._proposing.next(iteration) if iteration else self._proposing.seed(self.seed_policy)
+            except ProposerExhaustedError as error:
+                self.stop_reason = str(error)
+                return None
+        return self._pending
+
+    def tell(
+        self,
+        suggestion: Suggestion,
+        metrics: Mapping[str, float] | None = None,
+        failure: FailureClass | None = None,
+        evidence: str = "",
+    ) -> TrialView:
+        """Record what the caller measured for a suggestion: metric values by name, or a failure with its evidence.
+
+        Raises:
+            ValueError: neither metrics nor a failure, or a metric nobody knows.
+        """
+        if (metrics is None) == (failure is None):
+            raise ValueError("tell either metrics or a failure")
+        if failure is not None:
+            execution = Execution(TrialState.FAILED, failure=failure, evidence=evidence)
+            return self._record(suggestion, execution, measuring.Measurement(failure=failure, evidence=evidence))
+        values = {name: _told(name, value) for name, value in (metrics or {}).items()}
+        return self._record(suggestion, Execution(TrialState.SUCCEEDED), measuring.Measurement(values))
+
+    def run(self, executor: Executor) -> str:
+        """Drive the search to its end on a launcher; the run's final status.
+
+        Raises:
+            CclSearchError: the search cannot go on (the target, the LLM, the disk); the run is left resumable.
+        """
+        try:
+            self._take_up(executor)
+            while (suggestion := self.ask()) is not None:
+                self._launch(suggestion, executor)
+        except BaseException as error:
+            self._leave(f"{type(error).__name__}: {error}")
+            raise
+        return self.finish()
+
+    def _launch(self, suggestion: Suggestion, executor: Executor) -> None:
+        self.observer.trial_launched(suggestion.number, suggestion.config)
+        job = job_for(self.problem, self.settings, self.recorder, suggestion)
+        self._settle(suggestion, executor.execute(job, self.recorder.attempt_log(suggestion.number)))
+
+    def _leave(self, reason: str) -> None:
+        self.recorder.finish(INTERRUPTED, reason)
+        self.observer.run_finished(INTERRUPTED, reason)
+        self.close()
+
+    def finish(self) -> str:
+        """Close the run: `finished`, or `interrupted` (and resumable) after a stop was asked for."""
+        status = INTERRUPTED if self.interrupt.stop_requested else FINISHED
+        self.recorder.finish(status, self.stop_reason)
+        self.observer.run_finished(status, self.stop_reason)
+        self.close()
+        return status
+
+    def check_policy(self, source: str) -> str | None:
+        """What is wrong with a policy as such, as text for its author; None when it yields a config."""
+        return self._proposing.check_policy(source)
+
+    def close(self) -> None:
+        """End worker processes and connections; the record stays open for reading."""
+        self.runner.close()
+        self.proposer.close()
+
+    @property
+    def _proposing(self) -> Proposing:
+        return Proposing(self.problem, self.settings, self.proposer, self.runner, self.recorder, self.observer)
+
+    def _reason_to_stop(self) -> str | None:
+        if self.interrupt.stop_requested:
+            return "stopped by the user"
+        return first_reason(self.settings.stoppers(), self.progress)
+
+    def _take_up(self, executor: Executor) -> None:
+        """Wait for, or repeat, the trials that were in flight when the run's last process ended."""
+        for suggestion, attempt, handle in self.recorder.in_flight():
+            job = job_for(self.problem, self.settings, self.recorder, suggestion)
+            log = self.recorder.attempt_log(suggestion.number)
+            execution = None
+            if handle is not None:
+                execution = executor.reattach(replace(job, attempt=attempt), handle, log)
+            if execution is None:
+                self.observer.notice(f"trial {suggestion.number} was in flight and is repeated")
+                execution = executor.execute(job, log)
+            self._settle(suggestion, execution)
+
+    def _settle(self, suggestion: Suggestion, execution: Execution) -> TrialView:
+        if execution.state is not TrialState.SUCCEEDED:
+            failed = measuring.Measurement(failure=execution.failure, evidence=execution.evidence)
+            return self._record(suggestion, execution, failed)
+        started = time.perf_counter()
+        measurement = measuring.measure(execution.trace_dir, self.problem, suggestion.plan)
+        return self._record(suggestion, execution, measurement, time.perf_counter() - started)
+
+    def _record(
+        self,
+        suggestion: Suggestion,
+        execution: Execution,
+        measurement: measuring.Measurement,
+        metric_seconds: float = 0.0,
+    ) -> TrialView:
+        self.recorder.settle_baseline(measurement)
+        scored = measuring.score(measurement, self.recorder.objective)
+        view = self.recorder.complete(suggestion.number, execution, scored, metric_seconds)
+        self._pending = None
+        self.observer.trial_finished(view)
+        return view
+
+
+def _told(name: str, value: float) -> MetricValue:
+    from metrics import registry
+
+    spec = registry.spec(name)
+    return MetricValue(spec.name, "told", spec.unit, float(value))

@@ -1,0 +1,98 @@
+"""A trial's folder is a benchmark entry: card, launch script, policy, config, trace, metric values, execution."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launchers.base import Job
+from runs.metric import MetricValue
+
+if TYPE_CHECKING:
+    from ccl_search.problem import Problem
+    from ccl_search.recorder import Recorder
+    from ccl_search.settings import SearchSettings
+    from ccl_search.suggestion import Suggestion
+    from runs.plan import ParallelPlan
+
+RECORDED_STEPS = 5
+_BLOCK = 2**20
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """A kept file: its path relative to the trial's folder, its size in bytes and its SHA-256."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+def card_yaml(problem: Problem, plan: ParallelPlan) -> str:
+    """The workload card of a trial: the run's card with this trial's parallelism filled in."""
+    from runs.card import to_yaml, with_plan
+
+    return to_yaml(with_plan(problem.card, plan, RECORDED_STEPS))
+
+
+def job_for(problem: Problem, settings: SearchSettings, recorder: Recorder, suggestion: Suggestion) -> Job:
+    """Write what is known before the launch into the trial's folder, and describe the job."""
+    directory = recorder.trial_dir(suggestion.number)
+    directory.mkdir(parents=True, exist_ok=True)
+    script = _script(settings)
+    _write(directory / "card.yaml", card_yaml(problem, suggestion.plan))
+    _write(directory / "policy.py", suggestion.proposal.source)
+    _write(directory / "config.json", json.dumps(suggestion.config, indent=2) + "\n")
+    _write(directory / "script.sh", script)
+    return Job(
+        run_id=recorder.run_id,
+        trial=suggestion.number,
+        attempt=1,
+        directory=directory,
+        workload=problem.workload,
+        environment=problem.environment,
+        config=suggestion.config,
+        plan=suggestion.plan,
+        script=script,
+        time_limit_s=settings.time_limit_s,
+        settings=dict(settings.extras),
+    )
+
+
+def write_metrics(directory: Path, values: Mapping[str, MetricValue], score: float | None) -> None:
+    """Put the metric values beside the trace."""
+    document: dict[str, Any] = {"score": score, "metrics": {name: value.as_dict() for name, value in values.items()}}
+    _write(directory / "metrics.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+
+def trace_files(directory: Path) -> list[FileFacts]:
+    """Every file under the trial's `trace` folder, with size and hash, in the order of their paths."""
+    found = sorted(path for path in (directory / "trace").rglob("*") if path.is_file())
+    return [FileFacts(str(path.relative_to(directory)), path.stat().st_size, sha256_of(path)) for path in found]
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's content, in hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _script(settings: SearchSettings) -> str:
+    return (
+        "#!/usr/bin/env bash\n"
+        "# Repeats this trial: the card and the policy beside this script, one trial, on the same target.\n"
+        "set -euo pipefail\n"
+        'cd "$(dirname "$0")"\n'
+        f"ccl-search run --card card.yaml --policy policy.py --iterations 0 --target {settings.target} --home repeat\n"
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
