@@ -7,7 +7,10 @@ from functools import cache
 from importlib import import_module
 
 from launchers.frameworks.base import Framework
+from launchers.frameworks.legacy import translate_legacy
 from runs.errors import BadInputError
+
+__all__ = ["Framework", "canonical", "get", "names", "translate_legacy"]
 
 _MODULES = {
     "torchtitan": "torchtitan",

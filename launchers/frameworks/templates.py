@@ -74,10 +74,10 @@ class _Fold(ast.NodeTransformer):
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
 
-    def visit_Name(self, node: ast.Name) -> ast.expr:  # noqa: N802 - the name ast prescribes
+    def visit_Name(self, node: ast.Name) -> ast.expr:
         return ast.Constant(self._values[node.id]) if node.id in self._values else node
 
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:  # noqa: N802 - the name ast prescribes
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
         if isinstance(node.op, ast.Mult):
             for one, other in ((node.left, node.right), (node.right, node.left)):
