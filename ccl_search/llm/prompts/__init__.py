@@ -1,0 +1,32 @@
+"""The prompts: one Markdown file each, filled by name. Their hash is stored with every call."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from string import Template
+
+from ccl_search.llm.canonical import sha256
+
+NAMES = ("system", "facts", "task", "repair", "reprompt", "json", "dialect")
+
+
+@cache
+def template(name: str) -> str:
+    """The text of a prompt file, without the line break at its end."""
+    return Path(__file__).with_name(f"{name}.md").read_text(encoding="utf-8").rstrip("\n")
+
+
+def fill(name: str, **values: object) -> str:
+    """The prompt with its names replaced. Values are never read as templates.
+
+    Raises:
+        KeyError: a name of the prompt has no value.
+    """
+    return Template(template(name)).substitute(values)
+
+
+@cache
+def prompt_hash() -> str:
+    """SHA-256 over all prompt files, names included: it changes when any of them does."""
+    return sha256("\0".join(f"{name}\0{template(name)}" for name in NAMES))
