@@ -8,8 +8,8 @@ starts the CLI says `from runs.store import Store` inside the function that open
     resolve_home(home=None) -> Path                       --home, else CCL_SEARCH_HOME, else ./ccl-runs
 
     store.home, store.url, store.ledger (runs.ledger.LlmLedger)
-    store.run_dir(run_id) -> Path                         created when missing
-    store.trial_dir(run_id, number) -> Path               home/runs/<run_id>/trials/<number>, created when missing
+    store.run_dir(run_id) -> Path                         a writer makes it when it is missing
+    store.trial_dir(run_id, number) -> Path               home/runs/<run_id>/trials/<number>, the same
     store.transaction()                                   context manager: everything inside is one transaction
 
     store.create_run(NewRun) -> run_id                    status running

@@ -6,7 +6,9 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from decimal import Decimal
+from typing import Any
 
+import sqlalchemy
 from sqlmodel import Session, col, select
 
 from runs.errors import BadInputError
@@ -216,16 +218,29 @@ def _with_details(session: Session, trials: list[TrialRow]) -> list[records.Tria
 
 
 def _current_metrics(session: Session, trials: list[TrialRow]) -> dict[int, dict[str, MetricValue]]:
-    statement = select(MetricRow).where(col(MetricRow.retracted).is_(False)).order_by(col(MetricRow.id))
+    statement = _METRIC_COLUMNS.where(col(MetricRow.retracted).is_(False)).order_by(col(MetricRow.id))
     if len(trials) == 1:
-        statement = statement.where(MetricRow.trial_id == trials[0].id)
+        statement = statement.where(col(MetricRow.trial_id) == trials[0].id)
     else:
         own = select(TrialRow.id).where(TrialRow.run_id == trials[0].run_id)
         statement = statement.where(col(MetricRow.trial_id).in_(own))
     found: dict[int, dict[str, MetricValue]] = defaultdict(dict)
-    for row in session.exec(statement):
-        found[row.trial_id][row.name] = rows.metric_value(row)
+    for row in session.connection().execute(statement):  # plain tuples: there may be thousands
+        columns: tuple[Any, ...] = tuple(row)
+        found[columns[0]][columns[1]] = rows.metric_value(*columns[1:])
     return found
+
+
+_METRIC_COLUMNS = sqlalchemy.select(
+    col(MetricRow.trial_id),
+    col(MetricRow.name),
+    col(MetricRow.version),
+    col(MetricRow.unit),
+    col(MetricRow.value),
+    col(MetricRow.reason),
+    col(MetricRow.detail),
+    col(MetricRow.warnings),
+)
 
 
 def _with_attempts(session: Session, run_id: str, calls: list[LlmCallRow]) -> list[records.LlmCallRecord]:

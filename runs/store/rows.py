@@ -85,23 +85,18 @@ def attempt_record(row: AttemptRow) -> records.AttemptRecord:
     )
 
 
-def metric_value(row: MetricRow) -> MetricValue:
-    """The metric value of a row."""
-    return MetricValue(
-        row.name,
-        row.version,
-        row.unit,
-        row.value,
-        row.reason,
-        _optional_json(row.detail),
-        tuple(json.loads(row.warnings)),
-    )
+def metric_value(
+    name: str, version: str, unit: str, value: float | None, reason: str | None, detail: str | None, warnings: str
+) -> MetricValue:
+    """The metric value of a row's columns."""
+    said = () if warnings == "[]" else tuple(json.loads(warnings))
+    return MetricValue(name, version, unit, value, reason, _optional_json(detail), said)
 
 
 def metric_record(row: MetricRow) -> records.MetricRecord:
     """The metric value of a row and whether it still counts."""
     return records.MetricRecord(
-        value=metric_value(row),
+        value=metric_value(row.name, row.version, row.unit, row.value, row.reason, row.detail, row.warnings),
         retracted=row.retracted,
         retracted_reason=row.retracted_reason,
         created=moment(row.created),

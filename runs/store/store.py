@@ -109,7 +109,7 @@ class Store(RunPart, TrialPart, ReadPart):
         self.close()
 
     def run_dir(self, run_id: str) -> Path:
-        """The folder of a run, made when missing.
+        """The folder of a run; who may write makes it when it is missing.
 
         Raises:
             BadInputError: there is no such run.
@@ -117,14 +117,15 @@ class Store(RunPart, TrialPart, ReadPart):
         """
         with self._database.reading() as session:
             run_row(session, run_id)
-        folder = self.home / "runs" / run_id
-        _make_folders(folder)
-        return folder
+        return self._folder(self.home / "runs" / run_id)
 
     def trial_dir(self, run_id: str, number: int) -> Path:
-        """The folder of a trial, made when missing; raises as `run_dir` does."""
-        folder = self.run_dir(run_id) / "trials" / str(number)
-        _make_folders(folder)
+        """The folder of a trial; made and raising as that of a run."""
+        return self._folder(self.run_dir(run_id) / "trials" / str(number))
+
+    def _folder(self, folder: Path) -> Path:
+        if self._database.writable:
+            _make_folders(folder)
         return folder
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import func, update
+from sqlalchemy import delete, func, insert, update
 from sqlmodel import Session, col, select
 
 from runs.errors import BadInputError
@@ -249,39 +249,44 @@ def _hours(session: Session, row: TrialRow) -> float | None:
 
 
 def _put_metrics(session: Session, row: TrialRow, values: Iterable[MetricValue]) -> None:
-    for value in values:
-        earlier = session.exec(
-            select(MetricRow).where(
-                MetricRow.trial_id == row.id, MetricRow.name == value.name, MetricRow.version == value.version
-            )
-        ).first()
-        if earlier is not None:
-            session.delete(earlier)
-            session.flush()
-        session.add(_metric_row(_key(row), value))
+    new = {(value.name, value.version): value for value in values}
+    if not new:
+        return
+    session.flush()
+    connection = session.connection()
+    stored = session.exec(select(MetricRow.id, MetricRow.name, MetricRow.version).where(MetricRow.trial_id == row.id))
+    replaced = [key for key, name, version in stored if (name, version) in new]
+    if replaced:
+        connection.execute(delete(MetricRow).where(col(MetricRow.id).in_(replaced)))
+    connection.execute(insert(MetricRow), [_metric_row(_key(row), value) for value in new.values()])
 
 
-def _metric_row(trial: int, value: MetricValue) -> MetricRow:
-    return MetricRow(
-        trial_id=trial,
-        name=value.name,
-        version=value.version,
-        unit=value.unit,
-        value=value.value,
-        reason=None if value.reason is None else redact(value.reason),
-        detail=None if value.detail is None else dump(value.detail, f"detail of {value.name}"),
-        warnings=dump(list(value.warnings), f"warnings of {value.name}"),
-        created=now(),
-    )
+def _metric_row(trial: int, value: MetricValue) -> dict[str, Any]:
+    return {
+        "trial_id": trial,
+        "name": value.name,
+        "version": value.version,
+        "unit": value.unit,
+        "value": value.value,
+        "reason": None if value.reason is None else redact(value.reason),
+        "detail": None if value.detail is None else dump(value.detail, f"detail of {value.name}"),
+        "warnings": dump(list(value.warnings), f"warnings of {value.name}"),
+        "retracted": False,
+        "retracted_reason": "",
+        "created": now(),
+    }
 
 
 def _add_score(session: Session, row: TrialRow, score: float, objective: Objective | None) -> None:
     if not math.isfinite(score):
         raise StoreError(f"a score must be finite, got {score!r}", "a trial without a score has failed")
-    definition, name = run_row(session, row.run_id).objective, ""
-    if objective is not None:
-        definition, name = dump(objective.as_dict(), "objective"), objective.name
-    row.score, row.objective = score, name or objective_name(definition)
+    if objective is None:
+        definition = run_row(session, row.run_id).objective
+        row.objective = objective_name(definition)
+    else:
+        definition = dump(objective.as_dict(), "objective")
+        row.objective = objective.name
+    row.score = score
     session.add(
         ScoreRow(trial_id=_key(row), objective=row.objective, definition=definition, score=score, created=now())
     )
