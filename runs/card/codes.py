@@ -63,8 +63,8 @@ _WARNINGS = {
     "unknown_all2all_backend": "VLLM_ALL2ALL_BACKEND is the name of no vLLM backend",
     "unknown_top_level_key": "a top-level key that is no part of a card; it is kept",
     "double_extension": "the file name ends with .yaml.yaml",
-    "wrong_type": "a value is of another kind than the field's; it is kept but not used",
-    "not_positive": "a count or a size is zero or negative; it is not used",
+    "wrong_type": "a value is of another kind than the field's; it is kept, and counts as missing",
+    "not_positive": "a count or a size is zero or negative; a run refuses it",
 }
 _INFO = {
     "hf_url_not_model_root": "hf_url is not https://huggingface.co/OWNER/MODEL",

@@ -48,12 +48,16 @@ class CardError(BadInputError):
 
     def __init__(self, findings: Sequence[Finding], hint: str) -> None:
         more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-        super().__init__(f"{findings[0].place}: {findings[0].message}{more}", hint)
+        super().__init__(f"{printable(findings[0].place)}: {findings[0].message}{more}", hint)
         self.findings = tuple(findings)
+
+
+def printable(text: str) -> str:
+    """`text` without characters that would break a line or steer a terminal."""
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def shown(value: Any, limit: int = 80) -> str:
     """`value` as one printable line of at most `limit` characters, for messages."""
-    text = repr(value) if isinstance(value, str) else str(value)
-    text = "".join(c if c.isprintable() else " " for c in text)
+    text = printable(repr(value) if isinstance(value, str) else str(value))
     return text if len(text) <= limit else text[: limit - 1] + "…"

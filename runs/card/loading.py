@@ -78,12 +78,9 @@ def _keep_versions(blocks: dict[str, Any], sources: dict[Position, str], nested:
 
 
 def _repaired(document: Document, name: str) -> list[Finding]:
-    return [
-        finding(
-            "repaired",
-            f"{repair.rule}: {shown(repair.text)} is read as {shown(repair.repaired or '')}",
-            repair.line,
-            name,
-        )
-        for repair in document.repairs
-    ]
+    return [finding("repaired", _told(repair), repair.line, name) for repair in document.repairs]
+
+
+def _told(repair: Repair) -> str:
+    read = "left out" if repair.repaired is None else f"read as {shown(repair.repaired)}"
+    return f"{repair.rule}: {shown(repair.text)} is {read}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.reader import Reader
 
 from runs.card.findings import CardError, Finding, finding, shown
 from runs.card.repairs import Repair, mend
@@ -16,6 +17,7 @@ from runs.card.repairs import Repair, mend
 MAX_BYTES = 5_000_000
 _MAX_DEPTH = 100
 _MAX_EXPANDED = 100_000
+_MAX_NUMBER = 100
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Position = tuple[str | int, ...]
@@ -91,7 +93,9 @@ def _repaired(text: str, name: str, repairs: tuple[Repair, ...], strict: yaml.YA
     except yaml.YAMLError:
         pass  # the first error is the one to report: its line is untouched by repairs
     line, reason = _explain(strict, text)
-    raise _unusable(name, "not_yaml", f"no YAML: {reason}", "correct the text at that line", line) from strict
+    raise _unusable(
+        name, "not_yaml", f"no YAML: {reason}", "correct that line; a value with a colon in it needs quotes", line
+    ) from strict
 
 
 def _document(text: str, name: str, repairs: tuple[Repair, ...]) -> Document:
@@ -103,14 +107,42 @@ def _document(text: str, name: str, repairs: tuple[Repair, ...]) -> Document:
         _check_size(node, name)
         _check_duplicates(node, name)
         places = list(_places(node, ()))
-        data = loader.construct_document(node)
-    except (ValueError, OverflowError) as error:
-        raise _unusable(name, "not_yaml", f"a value cannot be read: {error}", "put the value in quotes") from error
+        data = _construct(loader, node, name)
     finally:
         loader.dispose()
     lines = {position: line for position, line, _ in places}
     sources = {position: source for position, _, source in places if source is not None}
     return Document(data, lines, sources, repairs)
+
+
+def _construct(loader: Any, node: Any, name: str) -> dict[Any, Any]:
+    """The mapping as Python data. Numbers of absurd length are refused first: reading them takes forever."""
+    for value in _values(node):
+        if value.tag.endswith((":str", ":binary", ":merge", ":value")):
+            continue
+        line = value.start_mark.line + 1
+        if len(value.value) > _MAX_NUMBER:
+            what = f"a number of {len(value.value)} characters"
+            raise _unusable(name, "not_yaml", what, "put the value in quotes", line)
+        try:
+            loader.construct_object(value)
+        except (ValueError, OverflowError) as error:
+            what = f"{shown(value.value)} cannot be read: {error}"
+            raise _unusable(name, "not_yaml", what, "put the value in quotes", line) from error
+    data: dict[Any, Any] = loader.construct_document(node)
+    return data
+
+
+def _values(node: Any) -> list[Any]:
+    """Every single value under `node`, keys too."""
+    found: dict[int, Any] = {}
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        if id(each) not in found:
+            found[id(each)] = each
+            waiting += _children(each)
+    return [each for each in found.values() if isinstance(each, yaml.ScalarNode)]
 
 
 def _unusable(name: str, code: str, message: str, hint: str, line: int | None = None) -> CardError:
@@ -209,10 +241,11 @@ def _places(node: Any, at: Position) -> Iterator[tuple[Position, int, str | None
 
 def _explain(error: yaml.YAMLError, text: str) -> tuple[int | None, str]:
     """Line and reason of a YAML error, in one line."""
+    strange = Reader.NON_PRINTABLE.search(text)
+    if strange is not None:
+        line = text.count("\n", 0, strange.start()) + 1
+        return line, f"character U+{ord(strange.group()):04X} is not allowed in YAML"
     mark = getattr(error, "problem_mark", None)
     if mark is not None:
         return mark.line + 1, str(getattr(error, "problem", None) or "cannot be parsed")
-    position = getattr(error, "position", None)
-    if isinstance(position, int):
-        return text.count("\n", 0, position) + 1, f"character {position + 1} is not allowed in YAML"
     return None, " ".join(str(error).split())
