@@ -1,0 +1,195 @@
+"""From a schedule on a topology to what the engine runs: routes, classes of alike messages, shares of the links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from backends.network import packets
+from backends.network.algorithms import Schedule, Stage
+from backends.network.engine import MessageClass, Program
+from backends.network.folding import Classes, Integers, Traffic, refine
+from backends.network.parameters import ChunkOrder, NetworkParameters
+from backends.network.sharing import Floats, Shares
+from backends.network.topology import Topology
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program with its shares, and the wire bytes that the whole collective puts on each link."""
+
+    program: Program
+    shares: Shares
+    link_bytes: Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class _Flat:
+    """The messages of all stages with their routes."""
+
+    stage: Integers
+    source: Integers
+    target: Integers
+    nbytes: Floats
+    routes: list[tuple[int, ...]]
+
+
+def compile_schedule(schedule: Schedule, topology: Topology, parameters: NetworkParameters, parts: int = 1) -> Compiled:
+    """`schedule` cut into `parts` chunks; they follow each other as the parameters say."""
+    stages = _expand(schedule, topology, parameters)
+    flat = _flatten(stages, topology, parameters, parts)
+    links = np.array(sorted({link for route in flat.routes for link in _both(route, topology)}), dtype=np.int64)
+    index = {int(link): at for at, link in enumerate(links)}
+    traffic, devices = _traffic(flat, topology, index, links, parameters)
+    classes = refine(traffic, len(devices))
+    lanes, turns = _lanes(parts, parameters)
+    program = _program(stages, flat, traffic, classes, topology, parameters, lanes, turns)
+    shares = _shares(traffic, classes, topology, links, parameters)
+    return Compiled(program, shares, _link_bytes(stages, flat, parameters, parts))
+
+
+def _lanes(parts: int, parameters: NetworkParameters) -> tuple[int, int]:
+    """How many chunks run side by side, and how many one after another in each lane."""
+    if parameters.chunk_order is ChunkOrder.PIPELINED:
+        return parts, 1
+    lanes = min(parts, parameters.active_chunks)
+    return lanes, -(-parts // lanes)
+
+
+def _expand(schedule: Schedule, topology: Topology, parameters: NetworkParameters) -> list[Stage]:
+    """Repeated rounds one by one where each message takes a route of its own."""
+    if not parameters.flow_per_message:
+        return list(schedule)
+    targets = {target for stage in schedule for _, target, _ in stage.messages}
+    if not any(topology.has_ties(target) for target in targets):
+        return list(schedule)
+    return [
+        Stage(stage.messages, 1, stage.reduces, stage.one_by_one) for stage in schedule for _ in range(stage.repeat)
+    ]
+
+
+def _flatten(stages: list[Stage], topology: Topology, parameters: NetworkParameters, parts: int) -> _Flat:
+    rows = [(index, *message) for index, stage in enumerate(stages) for message in stage.messages]
+    sent: dict[tuple[int, int], int] = {}
+    routes = []
+    for _, source, target, _ in rows:
+        number = sent.get((source, target), 0)
+        sent[source, target] = number + 1
+        routes.append(topology.route(source, target, number if parameters.flow_per_message else 0))
+    columns = list(zip(*rows, strict=True))
+    stages_of, sources, targets = (np.array(column, dtype=np.int64) for column in columns[:3])
+    return _Flat(stages_of, sources, targets, np.array(columns[3], dtype=np.float64) / parts, routes)
+
+
+def _both(route: tuple[int, ...], topology: Topology) -> tuple[int, ...]:
+    return route + _back(route, topology)
+
+
+def _back(route: tuple[int, ...], topology: Topology) -> tuple[int, ...]:
+    """The way of the acknowledgements: the same cables, the other way; one-way cables carry none."""
+    reverse = (topology.reverse(link) for link in reversed(route))
+    return tuple(link for link in reverse if link is not None)
+
+
+def _traffic(
+    flat: _Flat, topology: Topology, index: dict[int, int], links: Integers, parameters: NetworkParameters
+) -> tuple[Traffic, Integers]:
+    devices, ends = np.unique(np.concatenate([flat.source, flat.target]), return_inverse=True)
+    backs = [_back(route, topology) if parameters.ack_bytes else () for route in flat.routes]
+    kinds = np.unique(np.stack([flat.stage, flat.nbytes.view(np.int64)]), axis=1, return_inverse=True)[1]
+    figures = np.array([(topology.links[i].bandwidth, topology.links[i].latency) for i in links])
+    looks = np.unique(figures, axis=0, return_inverse=True)[1]
+
+    def entries(routes: list[tuple[int, ...]]) -> tuple[Integers, Integers, Integers]:
+        lengths = np.array([len(route) for route in routes], dtype=np.int64)
+        messages = np.repeat(np.arange(len(routes), dtype=np.int64), lengths)
+        crossed = np.array([index[link] for route in routes for link in route], dtype=np.int64)
+        hops = np.arange(len(messages), dtype=np.int64) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return messages, crossed, hops
+
+    message, link, hop = entries(flat.routes)
+    back_message, back_link, _ = entries(backs)
+    size = len(flat.source)
+    return (
+        Traffic(ends[:size], ends[size:], kinds.ravel(), message, link, hop, looks.ravel(), back_message, back_link),
+        devices,
+    )
+
+
+def _firsts(classes: Integers) -> Integers:
+    """The first member of each class."""
+    return np.unique(classes, return_index=True)[1]
+
+
+def _program(
+    stages: list[Stage],
+    flat: _Flat,
+    traffic: Traffic,
+    classes: Classes,
+    topology: Topology,
+    parameters: NetworkParameters,
+    lanes: int,
+    turns: int,
+) -> Program:
+    alike = []
+    pairs = np.stack([classes.message, traffic.target])
+    counts = dict(zip(*_pair_counts(pairs), strict=True))
+    for first in _firsts(classes.message):
+        stage = stages[flat.stage[first]]
+        arrivals = counts[int(classes.message[first]), int(traffic.target[first])] if stage.one_by_one else 1
+        route = [topology.links[link] for link in flat.routes[first]]
+        back = [topology.links[link] for link in _back(flat.routes[first], topology)]
+        nbytes = float(flat.nbytes[first])
+        alike.append(
+            MessageClass(
+                source=int(classes.rank[traffic.source[first]]),
+                target=int(classes.rank[traffic.target[first]]),
+                work=packets.packets(nbytes, parameters),
+                tail=packets.tail(nbytes, route, back, parameters),
+                reduce=arrivals * 3 * nbytes / parameters.reduce_bandwidth if stage.reduces else 0.0,
+                one_by_one=stage.one_by_one,
+            )
+        )
+    members = [tuple(np.unique(classes.message[flat.stage == index]).tolist()) for index in range(len(stages))]
+    once = [members[index] for index, stage in enumerate(stages) for _ in range(stage.repeat)]
+    return Program(
+        tuple(alike),
+        tuple(once * turns),
+        int(classes.rank.max()) + 1,
+        lanes,
+        parameters.chunk_order is ChunkOrder.PIPELINED,
+        parameters.step_seconds,
+    )
+
+
+def _pair_counts(pairs: Integers) -> tuple[list[tuple[int, int]], list[int]]:
+    found, counts = np.unique(pairs, axis=1, return_counts=True)
+    return [(int(a), int(b)) for a, b in found.T], counts.tolist()
+
+
+def _shares(
+    traffic: Traffic, classes: Classes, topology: Topology, links: Integers, parameters: NetworkParameters
+) -> Shares:
+    first = np.zeros(len(links), dtype=bool)
+    first[_firsts(classes.link)] = True
+    data = np.array([packets.packet_time(topology.links[link], parameters) for link in links])
+    back = np.array([packets.acknowledgement_time(topology.links[link], parameters) for link in links])
+    forth, answers = first[traffic.link], first[traffic.back_link]
+    flow = np.concatenate([classes.message[traffic.message[forth]], classes.message[traffic.back_message[answers]]])
+    crossed = np.concatenate([traffic.link[forth], traffic.back_link[answers]])
+    cost = np.concatenate([data[traffic.link[forth]], back[traffic.back_link[answers]]])
+    background = np.arange(len(flow)) >= int(forth.sum())
+    size = len(_firsts(classes.link))
+    return Shares(flow, classes.link[crossed], cost, background, int(classes.message.max()) + 1, size)
+
+
+def _link_bytes(stages: list[Stage], flat: _Flat, parameters: NetworkParameters, parts: int) -> dict[int, float]:
+    total: dict[int, float] = {}
+    wire = {float(size): packets.on_the_wire(float(size), parameters) for size in np.unique(flat.nbytes)}
+    for stage, size, route in zip(flat.stage.tolist(), flat.nbytes.tolist(), flat.routes, strict=True):
+        amount = wire[size] * stages[stage].repeat * parts
+        for link in route:
+            total[link] = total.get(link, 0.0) + amount
+    return total

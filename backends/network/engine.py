@@ -1,0 +1,158 @@
+"""The event loop: classes of messages that start when their ranks may, share links, drain, and arrive."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from backends.network.sharing import Floats, Shares
+from runs.errors import CclSearchError
+
+_SAME_TIME = 1e-13
+_START, _ARRIVE, _REDUCED = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class MessageClass:
+    """Alike messages: work in packets, seconds after draining, ends as classes of ranks, seconds of reducing."""
+
+    source: int
+    target: int
+    work: float
+    tail: float
+    reduce: float
+    one_by_one: bool
+
+
+@dataclass(frozen=True)
+class Program:
+    """`rounds[k]` are the classes sent in round k; `lanes` copies of the program run side by side.
+
+    `in_order`: a lane sends a message of a round only after the lane before it has (chunk pipelining).
+    """
+
+    classes: tuple[MessageClass, ...]
+    rounds: tuple[tuple[int, ...], ...]
+    ranks: int
+    lanes: int
+    in_order: bool
+    step_seconds: float
+
+
+class Engine:
+    """One run of a program; `run` returns its seconds."""
+
+    def __init__(self, program: Program, shares: Shares, caps: Floats | None = None) -> None:
+        self._program, self._shares, self._caps = program, shares, caps
+        self._events: list[tuple[float, int, int, int, int, int]] = []
+        self._active: dict[tuple[int, int, int], float] = {}
+        self._copies = np.zeros(len(program.classes))
+        self._known: dict[bytes, Floats] = {}
+        self._now, self._count = 0.0, 0
+        self._sends = self._by_rank("source")
+        received = self._by_rank("target")
+        self._waiting = [[[len(ks) for ks in rank] for rank in received] for _ in range(program.lanes)]
+        self._frontier = [[-1] * program.ranks for _ in range(program.lanes)]
+        self._released: set[tuple[int, int, int]] = set()
+        self._drained: set[tuple[int, int, int]] = set()
+        self._reducing: dict[tuple[int, int], float] = {}
+
+    def _by_rank(self, end: str) -> list[list[list[int]]]:
+        table: list[list[list[int]]] = [[[] for _ in self._program.rounds] for _ in range(self._program.ranks)]
+        for index, members in enumerate(self._program.rounds):
+            for member in members:
+                table[getattr(self._program.classes[member], end)][index].append(member)
+        return table
+
+    def run(self) -> float:
+        """Seconds until every message of every lane is delivered."""
+        for lane in range(self._program.lanes):
+            for rank in range(self._program.ranks):
+                self._advance(lane, rank)
+        while self._events or self._active:
+            self._step()
+        if any(at < len(self._program.rounds) for lane in self._frontier for at in lane):
+            raise CclSearchError("the network simulation ended before its messages did", "report this collective")
+        return self._now
+
+    def _advance(self, lane: int, rank: int) -> None:
+        """Release the sends of every round up to the first one that the rank still waits for."""
+        waiting, rounds = self._waiting[lane][rank], len(self._program.rounds)
+        at = self._frontier[lane][rank]
+        while at < rounds and (at < 0 or waiting[at] == 0):
+            at += 1
+            if at < rounds:
+                for member in self._sends[rank][at]:
+                    self._release(lane, at, member)
+        self._frontier[lane][rank] = at
+
+    def _release(self, lane: int, at: int, member: int) -> None:
+        if self._program.in_order and lane and (lane - 1, at, member) not in self._drained:
+            self._released.add((lane, at, member))
+        else:
+            self._push(self._now + self._program.step_seconds, _START, (lane, at, member))
+
+    def _push(self, when: float, kind: int, message: tuple[int, int, int]) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (when, kind, self._count, *message))
+
+    def _step(self) -> None:
+        rates = self._rates()
+        soonest = min((left / rates[key[2]] for key, left in self._active.items()), default=inf)
+        when = min(self._now + soonest, self._events[0][0] if self._events else inf)
+        if when == inf:
+            raise CclSearchError("the network simulation stands still", "report this collective")
+        self._move(when - self._now, rates)
+        self._now = when
+        while self._events and self._events[0][0] <= when + _SAME_TIME:
+            _, kind, _, lane, at, member = heapq.heappop(self._events)
+            self._handle(kind, (lane, at, member))
+
+    def _move(self, seconds: float, rates: Floats) -> None:
+        done = []
+        for key, left in self._active.items():
+            rest = left - seconds * rates[key[2]]
+            if rest <= rates[key[2]] * _SAME_TIME:
+                done.append(key)
+            self._active[key] = rest
+        self._now += seconds
+        for key in done:
+            self._drain(key)
+
+    def _drain(self, key: tuple[int, int, int]) -> None:
+        del self._active[key]
+        self._copies[key[2]] -= 1
+        self._push(self._now + self._program.classes[key[2]].tail, _ARRIVE, key)
+        if self._program.in_order:
+            self._drained.add(key)
+            following = (key[0] + 1, key[1], key[2])
+            if following in self._released:
+                self._released.remove(following)
+                self._push(self._now + self._program.step_seconds, _START, following)
+
+    def _handle(self, kind: int, key: tuple[int, int, int]) -> None:
+        what = self._program.classes[key[2]]
+        if kind == _START:
+            self._active[key] = what.work
+            self._copies[key[2]] += 1
+        elif kind == _ARRIVE and what.reduce:
+            self._push(self._reduced(key[0], what), _REDUCED, key)
+        else:
+            self._waiting[key[0]][what.target][key[1]] -= 1
+            self._advance(key[0], what.target)
+
+    def _reduced(self, lane: int, what: MessageClass) -> float:
+        begin = self._now
+        if what.one_by_one:
+            begin = max(begin, self._reducing.get((lane, what.target), 0.0))
+            self._reducing[lane, what.target] = begin + what.reduce
+        return begin + what.reduce
+
+    def _rates(self) -> Floats:
+        key = self._copies.tobytes()
+        if key not in self._known:
+            self._known[key] = self._shares.rates(self._copies, self._caps)
+        return self._known[key]

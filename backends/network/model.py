@@ -1,0 +1,99 @@
+"""The network as the step simulator sees it: how long a collective takes, and how collectives slow each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import ceil
+
+import numpy as np
+
+from backends.network.collective import Collective, CollectiveTiming
+from backends.network.compile import compile_schedule
+from backends.network.engine import Engine
+from backends.network.parameters import ChunkOrder, NetworkParameters
+from backends.network.planning import schedule
+from backends.network.topology import Topology
+
+_PIPELINED = ("double_binary_tree", "double_binary_tree_astra", "hierarchical")
+
+
+class NetworkModel:
+    """Times collectives on one topology with one set of parameters; every answer is kept."""
+
+    def __init__(self, topology: Topology, parameters: NetworkParameters | None = None) -> None:
+        self.topology = topology
+        self.parameters = parameters or NetworkParameters()
+        self._timings: dict[Collective, CollectiveTiming] = {}
+
+    def time(self, collective: Collective) -> CollectiveTiming:
+        """Seconds and bytes of `collective` alone on the network.
+
+        Raises:
+            BadInputError: a rank is no device, nothing joins two ranks, or the algorithm cannot serve the group.
+        """
+        if collective.algorithm is None:
+            collective = replace(collective, algorithm="auto")
+        if collective not in self._timings:
+            self._timings[collective] = self._simulate(collective)
+        return self._timings[collective]
+
+    def _simulate(self, collective: Collective) -> CollectiveTiming:
+        algorithm, stages = schedule(collective, self.topology)
+        stages = [stage for stage in stages if stage.messages and stage.repeat]
+        if not stages:
+            return CollectiveTiming(0.0, {}, -1, algorithm)
+        parts = self._parts(collective, algorithm)
+        compiled = compile_schedule(stages, self.topology, self.parameters, parts)
+        seconds = Engine(compiled.program, compiled.shares).run() + self._launches(parts)
+        return CollectiveTiming(seconds, compiled.link_bytes, self._fullest(compiled.link_bytes), algorithm)
+
+    def _parts(self, collective: Collective, algorithm: str) -> int:
+        if self.parameters.chunk_order is ChunkOrder.SERIAL:
+            return self.parameters.chunks
+        if algorithm not in _PIPELINED and collective.kind != "broadcast":
+            return 1
+        return max(1, min(self.parameters.chunks, ceil(collective.nbytes / self.parameters.chunk_bytes)))
+
+    def _launches(self, parts: int) -> float:
+        """Software cost of a collective; of each chunk where chunks are started one after another."""
+        serial = self.parameters.chunk_order is ChunkOrder.SERIAL
+        turns = ceil(parts / self.parameters.active_chunks) if serial else 1
+        return turns * self.parameters.launch_seconds
+
+    def _fullest(self, link_bytes: Mapping[int, float]) -> int:
+        links = self.topology.links
+        return max(link_bytes, key=lambda link: (link_bytes[link] / links[link].bandwidth, -link), default=-1)
+
+    def rates(self, active: Sequence[Collective]) -> list[float]:
+        """Relative progress, in (0, 1], of each of `active` while all of them run: 1.0 where no link is over-full.
+
+        Each collective is taken as a fluid that loads every link by its mean share of it; progress is max-min fair
+        over the collectives, so that no link carries more than it can.
+        """
+        loads = [self._mean_load(collective) for collective in active]
+        used = sorted({link for load in loads for link in load})
+        matrix = np.array([[load.get(link, 0.0) for link in used] for load in loads]).reshape(len(loads), len(used))
+        rates = np.ones(len(loads))
+        filling = np.ones(len(loads), dtype=bool)
+        while filling.any() and used:
+            load = filling @ matrix
+            spent = np.where(filling, 0.0, rates) @ matrix
+            with np.errstate(divide="ignore", invalid="ignore"):
+                level = np.where(load > 0, np.maximum(1.0 - spent, 0.0) / load, np.inf)
+            lowest = float(level.min())
+            if lowest >= 1.0:
+                break
+            full = level <= lowest * (1 + 1e-9)
+            stopped = filling & (matrix[:, full].max(axis=1) > 0)
+            rates[stopped] = lowest
+            filling &= ~stopped
+        return [float(rate) for rate in rates]
+
+    def _mean_load(self, collective: Collective) -> dict[int, float]:
+        timing = self.time(collective)
+        links = self.topology.links
+        return {
+            link: min(1.0, amount / links[link].bandwidth / timing.seconds)
+            for link, amount in timing.link_bytes.items()
+        }

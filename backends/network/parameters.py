@@ -1,0 +1,101 @@
+"""What the network model assumes besides the topology: packets, windows, software overheads, the congestion control."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import inf
+
+from runs.errors import BadInputError
+
+
+class CongestionControl(StrEnum):
+    """How senders react to queues (docs/network.md states each model)."""
+
+    NONE = "none"
+    DCQCN = "dcqcn"
+    HPCC = "hpcc"
+    TIMELY = "timely"
+    DCTCP = "dctcp"
+
+
+class ChunkOrder(StrEnum):
+    """How the chunks of one collective follow each other.
+
+    `pipelined`: each connection sends its chunks in order, any number on the way (communication libraries).
+    `serial`: at most `active_chunks` at a time, sharing the links (ASTRA-sim).
+    """
+
+    PIPELINED = "pipelined"
+    SERIAL = "serial"
+
+
+@dataclass(frozen=True)
+class NetworkParameters:
+    """Defaults describe a communication library on lossless links; `ns3()` the stock ASTRA-sim on NS-3.
+
+    payload_bytes, header_bytes: of one packet (RoCE: MTU 4096; Ethernet 18 + IP 20 + UDP 8 + BTH 12 + ICRC 4 bytes).
+    ack_bytes: one acknowledgement a packet, on the way back; 0 where they are too few to matter.
+    launch_seconds: software cost of one collective, once. step_seconds: software cost of each message on the sender.
+    reduce_bandwidth: bytes/s of local memory; reducing a message of m bytes takes 3 m / reduce_bandwidth (two reads,
+    one write). serial chunks: `chunks` parts a collective, `active_chunks` at a time; pipelined: parts of about
+    `chunk_bytes`, at most `chunks` of them.
+    wait_for_ack: a message counts as delivered when its last acknowledgement is back at the sender (as NS-3 reports).
+    tick: clock resolution in seconds that serialisation times are rounded to, 0 for none.
+    flow_per_message: every message is a flow of its own for ECMP, else all of a pair are one flow (a connection).
+    window: a sender has at most the largest bandwidth-delay product of the topology on the way (`HAS_WIN`).
+    """
+
+    payload_bytes: int = 4096
+    header_bytes: int = 62
+    ack_bytes: int = 0
+    launch_seconds: float = 5e-6
+    step_seconds: float = 0.0
+    reduce_bandwidth: float = inf
+    chunk_order: ChunkOrder = ChunkOrder.PIPELINED
+    chunk_bytes: float = 512 * 1024
+    chunks: int = 16
+    active_chunks: int = 1
+    wait_for_ack: bool = False
+    tick: float = 0.0
+    flow_per_message: bool = False
+    window: bool = False
+    congestion_control: CongestionControl = CongestionControl.NONE
+
+    def __post_init__(self) -> None:
+        lowest = {"payload_bytes": 1, "header_bytes": 0, "ack_bytes": 0, "chunks": 1, "active_chunks": 1}
+        for name, least in lowest.items():
+            if getattr(self, name) < least:
+                raise BadInputError(f"network parameter {name} is {getattr(self, name)}", f"it is at least {least}")
+        for name in ("launch_seconds", "step_seconds", "tick"):
+            if not 0 <= getattr(self, name) < inf:
+                raise BadInputError(f"network parameter {name} is {getattr(self, name)}", "give zero or more seconds")
+        if not self.reduce_bandwidth > 0 or not self.chunk_bytes > 0:
+            raise BadInputError("reduce_bandwidth and chunk_bytes must be above zero", "leave them at their defaults")
+
+    @classmethod
+    def ns3(
+        cls, congestion_control: CongestionControl = CongestionControl.NONE, payload_bytes: int = 1000
+    ) -> NetworkParameters:
+        """The stock ASTRA-sim on NS-3: packets, windows and chunking of its example configuration.
+
+        Header: Ethernet/PPP 14 + IP 20 + UDP 8 + sequence 6 bytes, plus the in-band telemetry of HPCC (42) or the
+        time stamp of TIMELY (8); acknowledgements 60 bytes, 88 with telemetry. Endpoint delay 10 ns, local memory
+        1600 GB/s, one chunk, times in whole nanoseconds.
+        """
+        telemetry = {CongestionControl.HPCC: 42, CongestionControl.TIMELY: 8}.get(congestion_control, 0)
+        base = cls(
+            payload_bytes=payload_bytes,
+            header_bytes=48 + telemetry,
+            ack_bytes=88 if congestion_control is CongestionControl.HPCC else 60,
+            launch_seconds=1e-8,
+            step_seconds=1e-8,
+            reduce_bandwidth=1.6e12,
+            chunk_order=ChunkOrder.SERIAL,
+            chunks=1,
+            wait_for_ack=True,
+            tick=1e-9,
+            flow_per_message=True,
+            window=True,
+        )
+        return replace(base, congestion_control=congestion_control)

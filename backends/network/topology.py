@@ -1,0 +1,195 @@
+"""A network as a graph: devices and switches joined by directed links, with stated, cached routes."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from math import inf
+
+from runs.errors import BadInputError
+
+_WORD = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Link:
+    """One direction of a cable: `bandwidth` in bytes/s, `latency` in seconds (propagation of this hop only)."""
+
+    source: int
+    target: int
+    bandwidth: float
+    latency: float
+
+
+def murmur3(words: tuple[int, ...], seed: int) -> int:
+    """MurmurHash3 (x86, 32 bit; A. Appleby, public domain) of 32-bit words: the flow hash of ECMP switches."""
+    value = seed & _WORD
+    for word in words:
+        mixed = word * 0xCC9E2D51 & _WORD
+        mixed = (mixed << 15 | mixed >> 17) & _WORD
+        value ^= mixed * 0x1B873593 & _WORD
+        value = (value << 13 | value >> 19) & _WORD
+        value = (value * 5 + 0xE6546B64) & _WORD
+    value ^= 4 * len(words)
+    value = (value ^ value >> 16) * 0x85EBCA6B & _WORD
+    value = (value ^ value >> 13) * 0xC2B2AE35 & _WORD
+    return value ^ value >> 16
+
+
+@dataclass
+class Topology:
+    """Devices are nodes `0 … devices-1`, switches the nodes after them.
+
+    Routing: the fewest hops; where several next hops tie, a hash of source, destination and flow number, seeded with
+    the node that chooses, decides (ECMP), so a route is a fact of the flow, never of a run. `shape` makes it a torus
+    whose routes correct one dimension after another, the shorter way round, upwards on a tie. Devices forward foreign
+    traffic only where `devices_forward` says so (rings, tori). `tiers` are the scale-up domains, innermost first,
+    each a partition of the devices that hierarchical algorithms follow.
+    """
+
+    name: str
+    devices: int
+    links: tuple[Link, ...]
+    nodes: int = 0
+    devices_forward: bool = False
+    shape: tuple[int, ...] = ()
+    tiers: tuple[tuple[int, ...], ...] = ()
+    labels: dict[int, str] = field(default_factory=dict)
+    _out: dict[int, list[int]] = field(default_factory=dict, repr=False)
+    _distance: dict[int, dict[int, int]] = field(default_factory=dict, repr=False)
+    _tied: dict[int, bool] = field(default_factory=dict, repr=False)
+    _routes: dict[tuple[int, int, int], tuple[int, ...]] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        ends = [node for link in self.links for node in (link.source, link.target)]
+        self.nodes = max([self.nodes, self.devices, *(node + 1 for node in ends)])
+        for index, link in enumerate(self.links):
+            self._check_link(link)
+            self._out.setdefault(link.source, []).append(index)
+        self.links = tuple(self.links)
+
+    def _check_link(self, link: Link) -> None:
+        where = f"{self.name}: link {self.label(link.source)} to {self.label(link.target)}"
+        if not 0 < link.bandwidth < inf:
+            raise BadInputError(f"{where} has bandwidth {link.bandwidth}", "give it a bandwidth above zero, bytes/s")
+        if not 0 <= link.latency < inf:
+            raise BadInputError(f"{where} has latency {link.latency}", "give it a latency of zero or more seconds")
+        if link.source == link.target:
+            raise BadInputError(f"{where} joins a node with itself", "remove it")
+
+    def label(self, node: int) -> str:
+        """A name for people: `device 3`, `switch 33`, or what the builder called it."""
+        return self.labels.get(node, f"{'device' if node < self.devices else 'switch'} {node}")
+
+    def link_label(self, link: int) -> str:
+        """`device 3 -> switch 33`."""
+        return f"{self.label(self.links[link].source)} -> {self.label(self.links[link].target)}"
+
+    def route(self, source: int, target: int, flow: int = 0) -> tuple[int, ...]:
+        """Indices of the links from `source` to `target`, in order; `flow` tells flows of one pair apart for ECMP.
+
+        Raises:
+            BadInputError: an end is no device, or nothing leads there.
+        """
+        known = self._routes.get((source, target, flow))
+        if known is not None:
+            return known
+        self._check_device(source)
+        self._check_device(target)
+        if flow and not self.has_ties(target):
+            route = self.route(source, target)
+        else:
+            route = self._torus_route(source, target) if self.shape else self._walk(source, target, flow)
+        self._routes[source, target, flow] = route
+        return route
+
+    def round_trip(self, source: int, target: int) -> float:
+        """Propagation there and back in seconds, without serialisation, on the route of flow 0."""
+        return 2.0 * sum(self.links[index].latency for index in self.route(source, target))
+
+    def reverse(self, link: int) -> int | None:
+        """The link in the other direction between the same two nodes; None where the cable is one-way."""
+        here = self.links[link]
+        return next((i for i in self._out.get(here.target, ()) if self.links[i].target == here.source), None)
+
+    def has_ties(self, target: int) -> bool:
+        """Whether some node has two equally short ways on to `target`, so that routes depend on the flow."""
+        if target not in self._tied:
+            distance = self._distances(target)
+            hops = (len(self._next_hops(node, distance)) for node in distance if node != target)
+            self._tied[target] = not self.shape and any(count > 1 for count in hops)
+        return self._tied[target]
+
+    def _check_device(self, device: int) -> None:
+        if not 0 <= device < self.devices:
+            raise BadInputError(f"{self.name}: there is no device {device}", f"its devices are 0 to {self.devices - 1}")
+
+    def _distances(self, target: int) -> dict[int, int]:
+        """Hops from every node that reaches `target`."""
+        if target not in self._distance:
+            into: dict[int, list[int]] = {}
+            for link in self.links:
+                into.setdefault(link.target, []).append(link.source)
+            self._distance[target] = self._flood(target, into)
+        return self._distance[target]
+
+    def _flood(self, target: int, into: dict[int, list[int]]) -> dict[int, int]:
+        distance = {target: 0}
+        queue = deque([target])
+        while queue:
+            node = queue.popleft()
+            if node < self.devices and node != target and not self.devices_forward:
+                continue
+            for before in into.get(node, ()):
+                if before not in distance:
+                    distance[before] = distance[node] + 1
+                    queue.append(before)
+        return distance
+
+    def _next_hops(self, node: int, distance: dict[int, int]) -> list[int]:
+        nearer = distance[node] - 1
+        return [
+            index
+            for index in self._out.get(node, ())
+            if distance.get(self.links[index].target) == nearer and self._forwards(self.links[index].target, nearer)
+        ]
+
+    def _forwards(self, node: int, nearer: int) -> bool:
+        return nearer == 0 or node >= self.devices or self.devices_forward
+
+    def _walk(self, source: int, target: int, flow: int) -> tuple[int, ...]:
+        distance = self._distances(target)
+        if source not in distance:
+            raise BadInputError(
+                f"{self.name}: no route from device {source} to device {target}", "join the parts of the topology"
+            )
+        route: list[int] = []
+        node = source
+        while node != target:
+            hops = self._next_hops(node, distance)
+            pick = murmur3((source, target, flow), node) % len(hops) if len(hops) > 1 else 0
+            route.append(hops[pick])
+            node = self.links[hops[pick]].target
+        return tuple(route)
+
+    def _torus_route(self, source: int, target: int) -> tuple[int, ...]:
+        route: list[int] = []
+        node, stride = source, 1
+        for size in self.shape:
+            here, there = node // stride % size, target // stride % size
+            up = (there - here) % size
+            step = 1 if up <= size - up else -1
+            for _ in range(min(up, size - up)):
+                following = node + ((here + step) % size - here) * stride
+                route.append(self._link_between(node, following))
+                node, here = following, (here + step) % size
+            stride *= size
+        return tuple(route)
+
+    def _link_between(self, source: int, target: int) -> int:
+        for index in self._out.get(source, ()):
+            if self.links[index].target == target:
+                return index
+        raise BadInputError(
+            f"{self.name}: devices {source} and {target} are not neighbours", "check the shape of the torus"
+        )
