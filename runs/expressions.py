@@ -18,6 +18,8 @@ _NODES = (
     ast.In, ast.NotIn, ast.IfExp, ast.Call, ast.Name, ast.Load, ast.Attribute, ast.Constant, ast.Tuple, ast.List,
 )  # fmt: skip
 _NAMESPACES = ("workload", "environment")
+RESERVED = (*_FUNCTIONS, *_NAMESPACES)
+"""Names that no knob may have."""
 _MAX_LENGTH = 500
 
 
@@ -56,8 +58,9 @@ class Expression:
             BadInputError: it cannot be computed (a knob is missing, a division by zero, mixed types).
         """
         names = {
-            **_FUNCTIONS,
             **config,
+            **_FUNCTIONS,
+            **_GUARDED,
             "workload": _Facts("workload", workload),
             "environment": _Facts("environment", environment),
         }
@@ -90,9 +93,44 @@ def parse(text: str) -> Expression:
         tree = ast.parse(text.strip(), mode="eval")
     except SyntaxError as error:
         raise BadInputError(f"`{text}` is no expression: {error.msg}", "write for example `tp * pp <= 16`") from error
+    except (RecursionError, MemoryError, ValueError) as error:
+        raise BadInputError(f"`{text[:40]}...` is nested too deeply", "split the constraint") from error
     for node in ast.walk(tree):
         _check(node, text)
-    return Expression(text.strip(), compile(tree, "<constraint>", "eval"), _knob_names(tree), _fact_names(tree))
+    knobs, facts = _knob_names(tree), _fact_names(tree)
+    guarded = ast.fix_missing_locations(_Guard().visit(tree))
+    return Expression(text.strip(), compile(guarded, "<constraint>", "eval"), knobs, facts)
+
+
+class _Guard(ast.NodeTransformer):
+    """Makes products and remainders ask for numbers: a repeated or formatted text could fill the memory."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        name = _GUARDED_OPERATORS.get(type(node.op))
+        if name is None:
+            return node
+        return ast.Call(ast.Name(name, ast.Load()), [node.left, node.right], [])
+
+
+def _multiply(left: Any, right: Any) -> Any:
+    _require_numbers(left, right)
+    return left * right
+
+
+def _modulo(left: Any, right: Any) -> Any:
+    _require_numbers(left, right)
+    return left % right
+
+
+def _require_numbers(*values: Any) -> None:
+    for value in values:
+        if not isinstance(value, int | float):
+            raise TypeError(f"{value!r} is no number")
+
+
+_GUARDED = {"__multiply": _multiply, "__modulo": _modulo}
+_GUARDED_OPERATORS: dict[type[ast.operator], str] = {ast.Mult: "__multiply", ast.Mod: "__modulo"}
 
 
 def _check(node: ast.AST, text: str) -> None:

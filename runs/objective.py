@@ -92,8 +92,11 @@ def build(
     """An objective over `specs`; weights are equal when not given and are scaled to sum to 1.
 
     Raises:
-        BadInputError: counts differ, a weight is not a positive finite number, a metric is named twice.
+        BadInputError: there is no metric, counts differ, a weight or a baseline is not a positive finite number, a
+            metric is named twice.
     """
+    if not specs:
+        raise BadInputError("no objective is named", "for example --objective step_time")
     names = [spec.name for spec in specs]
     if len(set(names)) != len(names):
         raise BadInputError(f"an objective is named twice: {', '.join(names)}", "name each metric once")
@@ -103,6 +106,9 @@ def build(
     if any(not math.isfinite(weight) or weight <= 0 for weight in chosen):
         raise BadInputError(f"weights must be positive numbers, got {chosen}", "for example --weights 0.5,0.5")
     known = baselines or {}
+    for name, value in known.items():
+        if not math.isfinite(value) or value <= 0:
+            raise BadInputError(f"the baseline of {name} is {value!r}", "give a positive finite number")
     total = math.fsum(chosen)
     return Objective(
         tuple(Term(spec, weight / total, known.get(spec.name)) for spec, weight in zip(specs, chosen, strict=True))

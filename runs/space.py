@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import keyword
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ class Knob:
     def __post_init__(self) -> None:
         if not self.key.isidentifier():
             raise BadInputError(f"knob {self.key!r} is no identifier", "use letters, digits and underscores")
+        if self.key in expressions.RESERVED or keyword.iskeyword(self.key):
+            raise BadInputError(f"knob {self.key!r} has a name that expressions use", "give it another name")
         if self.type not in _TYPES:
             raise BadInputError(f"knob {self.key}: unknown type {self.type!r}", f"use one of {', '.join(_TYPES)}")
         if not self.choices:
@@ -204,10 +207,13 @@ class ConfigSpace:
         knobs = data.get("knobs", data.get("config_space"))
         if not isinstance(knobs, list):
             raise BadInputError(f"config space {name!r} has no list `knobs`", "see docs/spaces.md for the form")
+        constraints = data.get("constraints") or []
+        if not isinstance(constraints, list):
+            raise BadInputError(f"config space {name!r}: constraints is no list", "see docs/spaces.md for the form")
         return cls(
             name=str(data.get("name", name)),
             knobs=tuple(_read_knob(entry, name) for entry in knobs),
-            constraints=tuple(_read_constraint(entry, name) for entry in data.get("constraints") or []),
+            constraints=tuple(_read_constraint(entry, name) for entry in constraints),
             world_size_expression=expressions.parse(str(data.get("world_size", _guessed_world_size(knobs)))),
         )
 
