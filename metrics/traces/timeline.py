@@ -1,20 +1,24 @@
 """`Timeline`: what every reader produces and every metric tool reads. Columns are numpy arrays, times are exact integers.
 
-Times are integer nanoseconds, except on XLA lanes, whose device clock counts picoseconds: `Lane.tick_s` says how long one
-tick is. Unset integers are -1, unset reals NaN; a tool turns them into a reason, never into a value.
+Times are integer nanoseconds, except device times on XLA lanes, whose device clock counts picoseconds: `Lane.tick_s` says
+how long one tick of kernels and copies is. `launch` and steps are always in nanoseconds of one host-aligned clock, so that
+the two can be compared. Unset integers are -1, unset reals NaN; a tool turns them into a reason, never into a value.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Reals = NDArray[np.float64]
+
+T = TypeVar("T")
 
 NS = 1e-9
 PS = 1e-12
@@ -58,6 +62,7 @@ class StepKind(IntEnum):
 
 
 MOE = 1  # bit of `Kernels.flags`: expert GEMM, routing, dispatch, combine or finalize
+COPY_OP = 2  # bit of `Kernels.flags`: an XLA copy-start or copy-done, which is neither compute nor communication
 
 
 def _ints() -> Any:
@@ -71,7 +76,8 @@ def _reals() -> Any:
 @dataclass
 class Kernels:
     """Device kernels in file order. `name` indexes `Lane.names`; `launch` is the host time of the launching call (-1:
-    not recorded); `coverage` is blocks per SM (NaN: unknown); `comm` is 1 for communication; `flags` see `MOE`."""
+    not recorded); `coverage` is blocks per SM (NaN: unknown); `comm` is 1 for communication, 0 for
+    compute, 2 for XLA copy ops; `flags` are bits such as `MOE`."""
 
     start: Ints = _ints()
     end: Ints = _ints()
@@ -184,6 +190,14 @@ class Lane:
     samples: Samples = field(default_factory=Samples)
     why: dict[str, str] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+    memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def once(self, key: Any, make: Callable[[], T]) -> T:
+        """`make()`, computed once for this lane however many tools ask for it."""
+        if key not in self.memo:
+            self.memo[key] = make()
+        found: T = self.memo[key]
+        return found
 
     @property
     def weight(self) -> int:

@@ -1,0 +1,146 @@
+"""`CardFacts`: what metrics need to know of the workload and the machines. Every fact is optional; a tool says what it lacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from runs.environment import Environment
+from runs.errors import BadInputError
+from runs.plan import ParallelPlan
+from runs.workload import Workload
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """Facts of a workload card. Counts of parameters are elements; `batch_size` is the global batch in sequences.
+
+    `peak_bf16_flops` is the dense BF16 peak of one device in FLOP/s. `total_xpus` is how many devices the job used.
+    """
+
+    phase: str | None = None
+    moe: bool | None = None
+    batch_size: int | None = None
+    seq_len: int | None = None
+    input_len: int | None = None
+    output_len: int | None = None
+    num_params: int | None = None
+    num_active_params: int | None = None
+    num_params_embedding: int | None = None
+    num_layers: int | None = None
+    num_heads: int | None = None
+    head_dim: int | None = None
+    device: str | None = None
+    peak_bf16_flops: float | None = None
+    total_xpus: int | None = None
+    dp: int | None = None
+    pp: int | None = None
+    framework: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        workload: Workload | None = None,
+        environment: Environment | None = None,
+        plan: ParallelPlan | None = None,
+    ) -> CardFacts:
+        """Facts from the product's own types; the plan's world size is the number of devices used."""
+        facts = cls()
+        if workload is not None:
+            facts = replace(facts, **_workload_facts(workload))
+        if environment is not None:
+            facts = replace(facts, **_environment_facts(environment))
+        if plan is not None:
+            facts = replace(facts, total_xpus=plan.world_size, dp=plan.dp, pp=plan.pp, framework=plan.framework)
+        return facts
+
+    @classmethod
+    def from_card_yaml(cls, path: Path) -> CardFacts:
+        """Facts from a workload card file of the CCL-Bench schema; what the card does not say stays None.
+
+        Raises:
+            BadInputError: the file cannot be read, or is not a YAML mapping.
+        """
+        import yaml  # noqa: PLC0415
+
+        try:
+            data = yaml.safe_load(path.read_text(encoding="utf-8", errors="replace"))
+        except (OSError, yaml.YAMLError) as error:
+            raise BadInputError(f"the card {path} cannot be read: {error}", "check the path and the YAML syntax") from error
+        if not isinstance(data, dict):
+            raise BadInputError(f"the card {path} is not a YAML mapping", "a workload card has keys such as workload:")
+        return cls(**_card_facts(data))
+
+    def lacking(self, *names: str) -> list[str]:
+        """Which of these facts are unknown."""
+        known = {f.name: getattr(self, f.name) for f in fields(self)}
+        return [name for name in names if known[name] is None]
+
+
+def _workload_facts(workload: Workload) -> dict[str, Any]:
+    model = workload.model
+    return {
+        "phase": workload.phase, "moe": model.moe, "batch_size": workload.batch_size, "seq_len": workload.seq_len,
+        "input_len": workload.input_len, "output_len": workload.output_len, "num_params": model.num_params,
+        "num_active_params": model.num_active_params, "num_layers": model.num_layers, "num_heads": model.num_heads,
+        "num_params_embedding": model.num_params_embedding or _embedding(model.vocab_size, model.hidden_size),
+        "head_dim": model.head_dim,
+    }  # fmt: skip
+
+
+def _embedding(vocab: int | None, hidden: int | None) -> int | None:
+    return vocab * hidden if vocab and hidden else None
+
+
+def _environment_facts(environment: Environment) -> dict[str, Any]:
+    name = environment.device.name
+    return {
+        "device": name, "total_xpus": environment.total_xpus, "framework": environment.framework or None,
+        "peak_bf16_flops": bf16_peak(name) or environment.device.peak_flops("bf16"),
+    }  # fmt: skip
+
+
+# Dense BF16 peaks with more digits than the catalogue's rounded TFLOP/s (tensor cores x FLOP per clock x boost clock).
+_EXACT_PEAKS = {"nvidia_h100": 989.4e12, "nvidia_h200": 989.4e12}
+
+
+def bf16_peak(device: str) -> float | None:
+    """Dense BF16 FLOP/s of a device by its catalogue name or a card's spelling; None for a device that is not known."""
+    from runs import catalogue  # noqa: PLC0415
+
+    try:
+        found = catalogue.device(device)
+    except BadInputError:
+        return None
+    return _EXACT_PEAKS.get(found.name, found.peak_flops("bf16"))
+
+
+def _card_facts(data: dict[str, Any]) -> dict[str, Any]:
+    model, sizes = _at(data, "workload", "model"), _at(data, "workload", "data")
+    arch, xpu = _at(model, "model_arch"), _at(data, "workload", "hardware", "xpu_spec")
+    executor = _at(data, "Model-executor")
+    plan = _at(executor, "model_plan_parallelization")
+    device = xpu.get("model")
+    ints = {
+        "batch_size": sizes, "seq_len": sizes, "input_len": sizes, "output_len": sizes, "num_params": arch,
+        "num_active_params": arch, "num_params_embedding": arch, "num_layers": arch, "num_heads": arch, "head_dim": arch,
+    }  # fmt: skip
+    facts: dict[str, Any] = {name: _int(where.get(name)) for name, where in ints.items()}
+    replicas, shards = _int(plan.get("dp_replicate")), _int(plan.get("dp_shard"))
+    return facts | {
+        "phase": model.get("phase"), "moe": model.get("moe"), "device": device,
+        "peak_bf16_flops": bf16_peak(device) if isinstance(device, str) else None,
+        "total_xpus": _int(xpu.get("total_count")), "pp": _int(plan.get("pp")),
+        "dp": replicas * shards if replicas and shards else None, "framework": _at(executor, "framework").get("name"),
+    }  # fmt: skip
+
+
+def _at(data: Any, *keys: str) -> dict[str, Any]:
+    for key in keys:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else {}
+
+
+def _int(value: Any) -> int | None:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None

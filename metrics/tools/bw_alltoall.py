@@ -1,0 +1,27 @@
+"""Median effective bandwidth of AllToAll: (N-1)/N · input bytes / duration, over all of the capture, in GB/s (1e9 bytes).
+
+Source: CCL-Bench Table 3; the factor is the bus bandwidth of nccl-tests for N ranks. Needs message and group sizes in the trace.
+"""
+
+from __future__ import annotations
+
+from metrics.facts import CardFacts
+from metrics.shared import sizes
+from metrics.tool import Options
+from metrics.traces.timeline import Op, Timeline
+from runs.metric import Direction, MetricSpec, MetricValue
+
+SPEC = MetricSpec(
+    name="bw_alltoall",
+    version="1.0.0",
+    unit="GB/s",
+    direction=Direction.MAXIMIZE,
+    label="AllToAll BW",
+    description="median of (N-1)/N · input bytes over duration",
+    formats=("kineto", "xla"),
+)
+
+
+def compute(facts: CardFacts, trace: Timeline, options: Options) -> MetricValue:
+    """Median effective bandwidth, GB/s."""
+    return sizes.bandwidth_metric(SPEC, trace, options, Op.ALLTOALL)
