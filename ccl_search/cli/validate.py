@@ -131,9 +131,14 @@ def _place(path: str, told: dict[str, Any]) -> str:
 
 def _summary(report: dict[str, Any]) -> str:
     severities = [told["severity"] for told in report["findings"]]
-    counts = ", ".join(f"{severities.count(each)} {each}" for each in _STYLES if each in severities) or "no findings"
+    counts = ", ".join(_counted(severities.count(each), each) for each in _STYLES if each in severities)
     facts = f"; {len(report['knobs'])} knobs, {report['points']} points" if "knobs" in report else ""
-    return f"{_printable(report['file'])}: {'usable' if report['usable'] else 'not usable'} ({counts}){facts}"
+    return f"{_printable(report['file'])}: {'usable' if report['usable'] else 'not usable'} ({counts or 'no findings'}){facts}"
+
+
+def _counted(count: int, severity: str) -> str:
+    plural = "s" if count != 1 and severity != "info" else ""
+    return f"{count} {severity}{plural}"
 
 
 def _printable(text: str) -> str:

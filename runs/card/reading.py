@@ -77,7 +77,12 @@ def read_document(text: str, name: str) -> Document:
     Raises:
         CardError: it is no YAML mapping, gives a key twice, is nested too deeply or abuses aliases.
     """
-    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+    try:
+        size = len(text.encode("utf-8"))
+    except UnicodeEncodeError as error:
+        line = text.count("\n", 0, error.start) + 1
+        raise _unusable(name, "not_text", "half a character (a lone surrogate)", "save it as UTF-8", line) from error
+    if size > MAX_BYTES:
         raise _unusable(name, "too_large", f"larger than {MAX_BYTES} bytes", "a card has a few kilobytes")
     try:
         return _document(text, name, ())

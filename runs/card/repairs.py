@@ -13,7 +13,7 @@ from yaml.scanner import ScannerError
 
 _MAX_REPAIRS = 20
 _PAIR = re.compile(
-    r"(?P<head>\s*(?:- +)*[^\s#'\"\[\]{}&*!|>%@`,?-][^#]*?: +|\s*(?:- +)+)(?P<value>[^\s#'\"\[\]{}&*!|>%@`].*)"
+    r"(?P<head>\s*(?:- +)*[^\s#'\"\[\]{}&*!|>%@`,?-][^#\[\]{}'\"]*?: +|\s*(?:- +)+)(?P<value>[^\s#'\"\[\]{}&*!|>%@`].*)"
 )
 _LONE_WORD = re.compile(r"\s*[\w.]+\s*(?:#.*)?")
 QUOTED = 'quoted a value that contains ": "'
