@@ -1,4 +1,4 @@
-"""What a policy may return, and that it returns the same twice. Whether a value is a choice of its knob is not asked here."""
+"""What a policy may return, and that it does so twice. Whether a value is a choice of its knob is not asked here."""
 
 from __future__ import annotations
 

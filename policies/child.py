@@ -86,7 +86,8 @@ def seccomp_available() -> bool:
     if machine not in _ARCHITECTURES:
         return False
     refuse = ctypes.c_uint32(_REFUSE & 0xFFFF0000)
-    return _libc().syscall(_ARCHITECTURES[machine][1], _SECCOMP_ACTION_AVAILABLE, 0, ctypes.byref(refuse)) == 0
+    number = _ARCHITECTURES[machine][1]
+    return bool(_libc().syscall(number, _SECCOMP_ACTION_AVAILABLE, 0, ctypes.byref(refuse)) == 0)
 
 
 def restrict_files(readable: list[str]) -> None:
@@ -245,7 +246,7 @@ def _failure(error: BaseException, *, compiling: bool) -> bytes:
             "error": names[0][:60],
             "bases": names[:16],
             "message": _text_of(error)[:_MAX_TEXT],
-            "traceback": "" if isinstance(error, MemoryError) else _traceback_of(error),
+            "traceback": _lines_of(error) if isinstance(error, MemoryError) else _traceback_of(error),
             "compiling": compiling,
         }
         return _encoded(message)
@@ -265,6 +266,17 @@ def _traceback_of(error: BaseException) -> str:
     lines = traceback.format_exception(type(error), error, error.__traceback__, limit=-20)
     text = "".join(line for line in lines if "<sandbox>" not in line)
     return text if len(text) <= _MAX_TRACEBACK else f"{text[: _MAX_TRACEBACK // 2]}\n…\n{text[-_MAX_TRACEBACK // 2 :]}"
+
+
+def _lines_of(error: BaseException) -> str:
+    """Where the policy was when memory ran out, told before anything needs new memory; then its data is let go."""
+    lines, frame = [], error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == SCRIPT_NAME:
+            lines.append((frame.tb_lineno, frame.tb_frame.f_code.co_name))
+        frame = frame.tb_next
+    error.__traceback__ = None
+    return "".join(f'  File "{SCRIPT_NAME}", line {line}, in {name}\n' for line, name in lines[-20:])
 
 
 def _name(value: object) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from typing import Any, Literal, get_args
 
 from policies.runner import PolicyLimits, PolicyRunner
@@ -49,6 +48,8 @@ def sandbox_status() -> dict[str, Any]:
 
 
 def _monty_status() -> dict[str, Any]:
+    import importlib.metadata
+
     from policies.monty_runner import MontyRunner
 
     try:

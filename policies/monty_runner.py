@@ -163,7 +163,7 @@ class MontyRunner:
         if isinstance(cause, NameError) and "'generate_config' is not defined" in str(cause) and len(frames) == 1:
             missing = "the policy defines no function generate_config(workload, environment)"
             return PolicyError(PolicyErrorKind.BAD_RESULT, missing)
-        return PolicyError(_kind(cause), _one_line(error), _traceback(error))
+        return PolicyError(_kind(cause), _one_line(cause), _traceback(error))
 
     def _timeout(self) -> PolicyError:
         return PolicyError(PolicyErrorKind.TIMEOUT, f"the policy ran longer than {self.limits.seconds:g} s")
@@ -226,8 +226,9 @@ def _kind(cause: BaseException) -> PolicyErrorKind:
     return next((kind for base, kind in _KINDS if isinstance(cause, base)), PolicyErrorKind.RAISED)
 
 
-def _one_line(error: Any) -> str:
-    return shown(str(error.display("type-msg")) if hasattr(error, "display") else str(error))
+def _one_line(cause: BaseException) -> str:
+    text = str(cause)
+    return shown(f"{type(cause).__name__}: {text}" if text else type(cause).__name__)
 
 
 def _traceback(error: Any) -> str:

@@ -1,0 +1,13 @@
+"""Every attack against full Python shut in by bubblewrap."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.policies.arena import Arena, check_attack, process_runner
+from tests.policies.attacks import ATTACKS, Attack
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_attack(attack: Attack, arena: Arena) -> None:
+    check_attack(attack, process_runner("bubblewrap"), arena)
