@@ -222,6 +222,7 @@ def _post(sdk: anthropic.Anthropic, body: dict[str, Any]) -> _Answer | AttemptFa
     text, request_id, status = raw.text(), raw.request_id, raw.status_code
     try:
         parsed = json.loads(text)
+        json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except ValueError:
         return AttemptFailedError("malformed_answer", _start_of(text), status, request_id)
     if not isinstance(parsed, dict) or parsed.get("type") not in ("message", "error"):

@@ -159,5 +159,7 @@ def _rows(entries: list[Any], path: Path) -> Iterable[PriceRow]:
         if any(not price.is_finite() or price < 0 for price in money.values()):
             raise BadInputError(f"{path}: a price of {row.id} is negative or not finite", "see docs/llm.md")
         if row.since is not None and not isinstance(row.since, date):
-            raise BadInputError(f"{path}: `since` of {row.id} is {row.since!r}, not a day", "write 2026-10-07, unquoted")
+            raise BadInputError(
+                f"{path}: `since` of {row.id} is {row.since!r}, not a day", "write 2026-10-07, unquoted"
+            )
         yield row

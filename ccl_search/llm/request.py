@@ -88,7 +88,8 @@ def _content(context: ProposalContext, settings: RequestSettings, shape: Shape) 
 
 
 def _text(text: str, ttl: CacheTtl | None = None) -> dict[str, Any]:
-    block: dict[str, Any] = {"type": "text", "text": text}
+    sendable = text.encode("utf-8", errors="replace").decode("utf-8")
+    block: dict[str, Any] = {"type": "text", "text": sendable}
     if ttl is not None:
         block["cache_control"] = {"type": "ephemeral", "ttl": ttl}
     return block

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccl_search.llm import prompts
+from ccl_search.llm.redact import redact
 from ccl_search.llm.reply import LlmReply
 from ccl_search.llm.request import TOOL_NAME
 
@@ -60,7 +61,7 @@ def defect(source: str) -> str | None:
 
 def repair_turns(reply: LlmReply, error: str) -> list[dict[str, Any]]:
     """The assistant's turn unmodified, then the error: as a tool result for every tool call, or as text."""
-    text = prompts.fill("repair", error=error)
+    text = prompts.fill("repair", error=redact(error))
     uses = reply.tool_uses()
     if not uses:
         return [_assistant(reply), _user(text)]
@@ -84,7 +85,8 @@ def reminder_turns(reply: LlmReply) -> list[dict[str, Any]]:
 
 def carried_turns(source: str, error: str) -> list[dict[str, Any]]:
     """A user turn that carries a rejected policy into a conversation that starts anew."""
-    return [_user(f"Your last submission:\n```python\n{source}\n```\n\n{prompts.fill('repair', error=error)}")]
+    repair = prompts.fill("repair", error=redact(error))
+    return [_user(f"Your last submission:\n```python\n{redact(source)}\n```\n\n{repair}")]
 
 
 def _read(data: Any) -> Submission:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ccl_search.llm import prompts, submission
 from ccl_search.llm.client import AnthropicClient
-from ccl_search.llm.errors import LlmBudgetError, LlmRequestError, LlmTooLongError
+from ccl_search.llm.errors import LlmBudgetError, LlmInterruptedError, LlmRequestError, LlmTooLongError
 from ccl_search.llm.history import MAX_COMPACTION
 from ccl_search.llm.models import Effort, capability
 from ccl_search.llm.reply import LlmClient, LlmReply
@@ -78,12 +78,12 @@ class ClaudeProposer:
 
         Raises:
             NoPolicyError: no usable policy (refused by every model, cut off, not submitted, not mended).
-            ProposerExhaustedError: the LLM budget is spent.
+            ProposerExhaustedError: the LLM budget is spent, or the search was stopped during a wait.
             LlmError: the API cannot be used at all (credentials, network, a request it does not accept).
         """
         try:
             return _Conversation(self, context).run()
-        except LlmBudgetError as error:
+        except (LlmBudgetError, LlmInterruptedError) as error:
             raise ProposerExhaustedError(error.message) from error
 
     def close(self) -> None:
@@ -145,6 +145,8 @@ class _Conversation:
         if found is None:
             self._remind(reply)
             return None
+        if self._shape.as_json and found.error:
+            raise self._failure(f"no tool call, and no policy as structured text either: {found.error}")
         error = found.error or submission.defect(found.code) or self._proposer.check(found.code)
         if error is None:
             return found

@@ -26,7 +26,12 @@ def fill(name: str, **values: object) -> str:
     return Template(template(name)).substitute(values)
 
 
+def full_text() -> str:
+    """Every prompt file under its name, as one text: what `prompt_hash` is the hash of."""
+    return "\n".join(f"[{name}.md]\n{template(name)}" for name in NAMES)
+
+
 @cache
 def prompt_hash() -> str:
-    """SHA-256 over all prompt files, names included: it changes when any of them does."""
-    return sha256("\0".join(f"{name}\0{template(name)}" for name in NAMES))
+    """SHA-256 of `full_text`: it changes when any prompt file does."""
+    return sha256(full_text())

@@ -77,7 +77,11 @@ def context(history: Sequence[TrialView] = (), **more: Any) -> ProposalContext:
         "run_id": "run-1",
         "iteration": 1,
         "iterations": 14,
-        "workload": {"model_family": "llama-3.1-8b", "batch_size": 32, "config_space": [k.as_dict() for k in SPACE.knobs]},
+        "workload": {
+            "model_family": "llama-3.1-8b",
+            "batch_size": 32,
+            "config_space": [k.as_dict() for k in SPACE.knobs],
+        },
         "environment": {"gpu_model": "nvidia_a100_40gb", "total_gpus": 4, "gpu_memory_gb": 40.0},
         "space": SPACE,
         "objective": minimised(),

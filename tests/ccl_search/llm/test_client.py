@@ -93,9 +93,13 @@ def test_a_whole_answer_is_stored_with_tokens_and_cost(make: Maker, ledger: Memo
     assert (outcome.input_tokens, outcome.output_tokens) == (1000, 2000)
     assert (outcome.cache_read_tokens, outcome.cache_write_tokens) == (10_000, 4000)
     # opus-5-5: 4 in, 20 out, 0.20 read, 5 and 8 written, dollars for a million tokens
-    assert outcome.cost_usd == Decimal("0.004") + Decimal("0.04") + Decimal("0.002") + Decimal("0.015") + Decimal("0.008")
+    assert outcome.cost_usd == Decimal("0.004") + Decimal("0.04") + Decimal("0.002") + Decimal("0.015") + Decimal(
+        "0.008"
+    )
     assert outcome.price_id == "claude-opus-5-5@start"
-    assert [(a.number, a.http_status, a.request_id) for a in ledger.attempts[reply.call_id]] == [(1, 200, "req_message")]
+    assert [(a.number, a.http_status, a.request_id) for a in ledger.attempts[reply.call_id]] == [
+        (1, 200, "req_message")
+    ]
 
 
 def test_the_request_is_stored_before_it_is_sent(make: Maker, ledger: MemoryLedger) -> None:
@@ -154,6 +158,7 @@ def test_overload_is_tried_again_and_every_attempt_recorded(
         html(200),
         Reply(None, 200, text='{"type": "mess'),
         Reply(None, 200, text="[]"),
+        Reply(None, 200, text='{"type": "message", "stop_reason": "end_turn", "content": "\\ud800"}'),
         Reply({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
         message([{"type": "tool_use", "id": "t", "name": "submit_policy", "input": {"code": "x"}}], None),
     ],
