@@ -55,7 +55,7 @@ def read_trace(trace_dir: str | Path, cache: str | Path | None = None) -> Timeli
     Raises:
         BadInputError: there is no readable trace.
     """
-    from metrics.traces.load import load  # noqa: PLC0415
+    from metrics.traces.load import load
 
     return load(Path(trace_dir), Path(cache) if cache is not None else None)
 
@@ -78,5 +78,7 @@ def _options(wanted: Sequence[str], rule: Rule, variant: str | None, detail: boo
         raise BadInputError(f"there is no rule {rule!r}", "rules: sound, paper")
     if variant is not None and not any(variant in registry.variants(name) for name in wanted):
         offered = sorted({v for name in wanted for v in registry.variants(name)})
-        raise BadInputError(f"no metric asked for has a variant {variant!r}", f"variants: {', '.join(offered) or 'none'}")
+        raise BadInputError(
+            f"no metric asked for has a variant {variant!r}", f"variants: {', '.join(offered) or 'none'}"
+        )
     return Options(rule, variant, detail)

@@ -1,4 +1,5 @@
-"""`CardFacts`: what metrics need to know of the workload and the machines. Every fact is optional; a tool says what it lacks."""
+"""`CardFacts`: what metrics need to know of the workload and the machines. Every fact is optional; a tool says what
+it lacks."""
 
 from __future__ import annotations
 
@@ -62,12 +63,14 @@ class CardFacts:
         Raises:
             BadInputError: the file cannot be read, or is not a YAML mapping.
         """
-        import yaml  # noqa: PLC0415
+        import yaml
 
         try:
             data = yaml.safe_load(path.read_text(encoding="utf-8", errors="replace"))
         except (OSError, yaml.YAMLError) as error:
-            raise BadInputError(f"the card {path} cannot be read: {error}", "check the path and the YAML syntax") from error
+            raise BadInputError(
+                f"the card {path} cannot be read: {error}", "check the path and the YAML syntax"
+            ) from error
         if not isinstance(data, dict):
             raise BadInputError(f"the card {path} is not a YAML mapping", "a workload card has keys such as workload:")
         return cls(**_card_facts(data))
@@ -107,7 +110,7 @@ _EXACT_PEAKS = {"nvidia_h100": 989.4e12, "nvidia_h200": 989.4e12}
 
 def bf16_peak(device: str) -> float | None:
     """Dense BF16 FLOP/s of a device by its catalogue name or a card's spelling; None for a device that is not known."""
-    from runs import catalogue  # noqa: PLC0415
+    from runs import catalogue
 
     try:
         found = catalogue.device(device)
@@ -124,7 +127,8 @@ def _card_facts(data: dict[str, Any]) -> dict[str, Any]:
     device = xpu.get("model")
     ints = {
         "batch_size": sizes, "seq_len": sizes, "input_len": sizes, "output_len": sizes, "num_params": arch,
-        "num_active_params": arch, "num_params_embedding": arch, "num_layers": arch, "num_heads": arch, "head_dim": arch,
+        "num_active_params": arch, "num_params_embedding": arch, "num_layers": arch, "num_heads": arch,
+        "head_dim": arch,
     }  # fmt: skip
     facts: dict[str, Any] = {name: _int(where.get(name)) for name, where in ints.items()}
     replicas, shards = _int(plan.get("dp_replicate")), _int(plan.get("dp_shard"))

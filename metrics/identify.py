@@ -1,4 +1,5 @@
-"""Which kernels communicate, what they do, and which serve a mixture of experts: rules as data, applied to names and arguments.
+"""Which kernels communicate, what they do, and which serve a mixture of experts: rules as data, applied to names and
+arguments.
 
 The data and its sources are in `data/kernel_names.toml`. Order of trust: collective arguments, the launching host
 annotation, then an anchored name table; free words such as "broadcast" never decide.

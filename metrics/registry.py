@@ -18,7 +18,8 @@ GROUP = "ccl_search.metrics"
 
 BUNDLED: tuple[str, ...] = (
     "avg_step_time", "mfu", "ttft", "tpot",
-    "mean_sm_coverage", "dominant_kernel_concentration", "compute_bound_fraction", "memory_bound_fraction", "moe_fraction",
+    "mean_sm_coverage", "dominant_kernel_concentration", "compute_bound_fraction", "memory_bound_fraction",
+    "moe_fraction",
     "average_memory_bandwidth", "memory_transfer_overhead",
     "communication_fraction", "total_communication_time", "compute_comm_overlap", "load_imbalance_ratio", "straggler",
     "bw_allgather", "bw_allreduce", "bw_reducescatter", "bw_alltoall", "bw_peertopeer", "scale_up_bw_utility",
@@ -54,7 +55,7 @@ def tool(name: str) -> MetricTool:
     """
     wanted = canonical(name)
     if wanted in BUNDLED:
-        module: MetricTool = import_module(f"metrics.tools.{wanted}")  # type: ignore[assignment]
+        module: MetricTool = import_module(f"metrics.tools.{wanted}")
         return module
     if wanted not in plugins():
         raise BadInputError(f"no metric is called {name!r}", f"known: {', '.join(names())}")
@@ -65,12 +66,15 @@ def _load(point: EntryPoint) -> MetricTool:
     try:
         found = point.load()
     except Exception as error:
-        raise BadInputError(f"the metric {point.name} ({point.value}) cannot be loaded: {error}", "mend or remove it") from error
+        raise BadInputError(
+            f"the metric {point.name} ({point.value}) cannot be loaded: {error}", "mend or remove it"
+        ) from error
     loaded: MetricTool = found() if isinstance(found, type) else found
     spec = getattr(loaded, "SPEC", None)
     if spec is None or not callable(getattr(loaded, "compute", None)):
         raise BadInputError(
-            f"the metric {point.name} ({point.value}) has no SPEC and compute", "see docs/metrics.md for the shape of a tool"
+            f"the metric {point.name} ({point.value}) has no SPEC and compute",
+            "see docs/metrics.md for the shape of a tool",
         )
     return loaded
 

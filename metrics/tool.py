@@ -1,4 +1,5 @@
-"""What a metric tool is: a `MetricSpec` and a function of card facts, trace and options that answers with a `MetricValue`."""
+"""What a metric tool is: a `MetricSpec` and a function of card facts, trace and options that answers with a
+`MetricValue`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Where the time of a step goes: compute, exposed and overlapped communication, memory transfers, idle. The parts sum to the step.
+"""Where the time of a step goes: compute, exposed and overlapped communication, memory transfers, idle. The parts sum
+to the step.
 
-The window of a step on the device is as long as its host span. Under the paper's rule it is the host span; under the sound
-rule it is that span moved to where the first device work launched by the step starts, so that a GPU running behind its
-host is seen with the step's own work. Inside the window every instant belongs to one part: communication and compute at
-once is overlapped communication, communication alone is exposed, other kernel time is compute, transfer time not covered
-by a kernel is memory, and the rest is idle.
+The window of a step on the device is as long as its host span. Under the paper's rule it is the host span; under the
+sound rule it is that span moved to where the first device work launched by the step starts, so that a GPU running
+behind its host is seen with the step's own work. Inside the window every instant belongs to one part: communication
+and compute at once is overlapped communication, communication alone is exposed, other kernel time is compute,
+transfer time not covered by a kernel is memory, and the rest is idle.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ _WINDOWS = {"launch": "host span moved to the step's first device work", "window
 
 
 def xla_part(lane: Lane, part: str) -> Answer:
-    """A part of the steps of a TPU chip: its ops carry the run clock, so a step's ops are those that start inside it."""
+    """A part of the steps of a TPU chip: its ops carry the run clock, so a step's ops are those that start inside
+    it."""
     keep = work.inner_steps(lane)
     durations = (lane.steps.end[keep] - lane.steps.start[keep]) * 1000
     step = work.kernel_steps(lane)

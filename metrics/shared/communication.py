@@ -18,7 +18,8 @@ NO_KERNELS_IN_STEPS = "no kernel runs inside the step spans"
 
 
 def rule_of(lane: Lane, options: Options, whole_on_tpu: bool) -> Attribution:
-    """The attribution of this lane, with the variants `whole` and the TPU's habit of communicating outside its steps."""
+    """The attribution of this lane, with the variants `whole` and the TPU's habit of communicating outside its
+    steps."""
     if options.variant == "whole" or (lane.family == "xla" and whole_on_tpu and options.rule == "sound"):
         return "whole"
     return work.attribution(lane, options)
@@ -134,5 +135,3 @@ def _no_communication(lane: Lane) -> str:
     if int((lane.kernels.comm == 1).sum()):
         return "no communication inside the steps, so there is no per-step value"
     return NO_COMMUNICATION
-
-

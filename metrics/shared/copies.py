@@ -30,7 +30,7 @@ def bandwidth(spec: MetricSpec, trace: Timeline, options: Options) -> MetricValu
 
 def _sums(lane: Lane, options: Options) -> dict[CopyKind, tuple[float, float]]:
     """Bytes and seconds of each direction on one lane, counted once for each rank it stands for."""
-    sums = {}
+    sums: dict[CopyKind, tuple[float, float]] = {}
     for kind in CopyKind:
         mine = (lane.copies.kind == kind) & (lane.copies.bytes >= 0)
         if kind is CopyKind.MEMSET or not mine.any():
@@ -52,9 +52,7 @@ def _detail(lanes: list[Lane], sums: list[dict[CopyKind, tuple[float, float]]], 
         "copies_without_bytes": unsized,
     }
     if options.detail:
-        detail["per_rank"] = [
-            {"lane": lane.label, "value": _rate(own)} for lane, own in zip(lanes, sums, strict=True)
-        ]
+        detail["per_rank"] = [{"lane": lane.label, "value": _rate(own)} for lane, own in zip(lanes, sums, strict=True)]
     return detail
 
 

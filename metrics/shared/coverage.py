@@ -39,7 +39,7 @@ def share(spec: MetricSpec, trace: Timeline, options: Options, weigh: Weigh) -> 
 
 def _lane(lane: Lane, weigh: Weigh) -> tuple[float, float]:
     keep = np.isfinite(lane.kernels.coverage)
-    seconds = (lane.kernels.end - lane.kernels.start)[keep] * lane.tick_s
+    seconds: Reals = (lane.kernels.end - lane.kernels.start)[keep] * np.float64(lane.tick_s)
     return weigh(lane.kernels.coverage[keep], seconds, lane.kernels.comm[keep] == 1)
 
 

@@ -86,7 +86,9 @@ def _prefill(lane: Lane, facts: CardFacts, number: int) -> Answer:
     seconds = float((lane.steps.end - lane.steps.start)[pure].sum()) * 1e-9
     replicas = facts.dp or 1
     done = flops_per_token(facts, length) * float(tokens.sum()) * replicas
-    return Answer(100 * done / seconds / (float(facts.peak_bf16_flops or 0) * number), notes={"of": "prefill iterations"})
+    return Answer(
+        100 * done / seconds / (float(facts.peak_bf16_flops or 0) * number), notes={"of": "prefill iterations"}
+    )
 
 
 def _xla(lane: Lane, facts: CardFacts) -> Answer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from metrics.traces.timeline import Lane, Op, Timeline
 from runs.metric import MetricSpec, MetricValue
 
 ONE_LANE = "one rank with one device"
+Key = tuple[str, int, int]  # group, number in it, operation (0 where matched by order)
 
 
 def ratio(spec: MetricSpec, trace: Timeline, options: Options) -> MetricValue:
@@ -68,30 +68,35 @@ def match(lanes: list[Lane]) -> tuple[list[list[tuple[int, int]]], str]:
     """Durations of the same collective over ranks, and how they were matched.
 
     By process group and sequence number when every collective carries them, else by order of start within the group;
-    collectives without a group belong to one group of all ranks. Sends and receives are no collectives.
+    collectives without a group belong to one group of all ranks. A collective that some rank of its group did not
+    record (a cut file) is left out. Sends and receives are no collectives.
     """
     numbered = all(bool((lane.collectives.seq[_mine(lane)] >= 0).all()) for lane in lanes) and any(
         _mine(lane).any() for lane in lanes
     )
-    table: dict[Hashable, list[tuple[int, int]]] = defaultdict(list)
+    table: dict[Key, list[tuple[int, int]]] = defaultdict(list)
+    members: dict[str, int] = defaultdict(int)
     for lane in lanes:
-        for key, duration in _keys(lane, numbered):
+        keys = _keys(lane, numbered)
+        for group in {key[0] for key, _ in keys}:
+            members[group] += 1
+        for key, duration in keys:
             table[key].append((duration, lane.weight))
     how = "process group and sequence number" if numbered else "order within the process group"
-    return list(table.values()), how
+    return [found for key, found in table.items() if len(found) == members[key[0]]], how
 
 
 def _mine(lane: Lane) -> Any:
     return lane.collectives.op != Op.P2P
 
 
-def _keys(lane: Lane, numbered: bool) -> list[tuple[Hashable, int]]:
+def _keys(lane: Lane, numbered: bool) -> list[tuple[Key, int]]:
     found = lane.collectives
     rows = np.flatnonzero(_mine(lane))
     start, end = lane.kernels.start[found.kernel[rows]], lane.kernels.end[found.kernel[rows]]
     rows, start, end = (column[np.argsort(start, kind="stable")] for column in (rows, start, end))
     seen: dict[str, int] = defaultdict(int)
-    out: list[tuple[Hashable, int]] = []
+    out: list[tuple[Key, int]] = []
     for row, duration in zip(rows.tolist(), (end - start).tolist(), strict=True):
         group = lane.groups[found.group[row]] if found.group[row] >= 0 else ""
         number = int(found.seq[row]) if numbered else seen[group]

@@ -33,7 +33,7 @@ def has_kinds(lane: Lane) -> bool:
 
 def iteration_ns(lane: Lane, options: Options) -> list[int]:
     """Duration of every iteration: its host span, or with the variant `to_gpu_end` until its last kernel ends."""
-    spans = (lane.steps.end - lane.steps.start).tolist()
+    spans = [int(d) for d in lane.steps.end - lane.steps.start]
     if options.variant != "to_gpu_end" or not len(lane.kernels):
         return spans
     ends = _gpu_ends(lane)
@@ -51,7 +51,8 @@ def _gpu_ends(lane: Lane) -> list[int]:
 
 
 def prefill_runs(lane: Lane, options: Options) -> list[float]:
-    """Total duration of each unbroken run of pure prefill iterations, s: chunks of one prompt are one time to first token."""
+    """Total duration of each unbroken run of pure prefill iterations, s: chunks of one prompt are one time to first
+    token."""
     runs: list[float] = []
     previous = StepKind.PLAIN
     for kind, duration in zip(lane.steps.kind.tolist(), iteration_ns(lane, options), strict=True):
@@ -105,7 +106,8 @@ def percentile_metric(
 def serving_percentile(
     spec: MetricSpec, trace: Timeline, options: Options, phase: str | None, percent: float, what: str
 ) -> MetricValue:
-    """A percentile of TTFT (`what` = "ttft": one sample a run of prefill iterations) or TPOT (one sample a decode iteration)."""
+    """A percentile of TTFT (`what` = "ttft": one sample a run of prefill iterations) or TPOT (one sample a decode
+    iteration)."""
     sample = prefill_runs if what == "ttft" else decode_times
     values = [sample(lane, options) if has_kinds(lane) else [] for lane in trace.lanes]
     lane = trace.lanes[0] if trace.lanes else None

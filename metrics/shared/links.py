@@ -34,7 +34,9 @@ def peer_utilization(spec: MetricSpec, trace: Timeline, options: Options) -> Met
         return MetricValue.none(spec, NEEDS_SAMPLES)
     sampled = [lane for lane in trace.lanes if len(lane.samples.time)]
     if not sampled:
-        return MetricValue.none(spec, next((lane.why["samples"] for lane in trace.lanes if "samples" in lane.why), NEEDS_SAMPLES))
+        return MetricValue.none(
+            spec, next((lane.why["samples"] for lane in trace.lanes if "samples" in lane.why), NEEDS_SAMPLES)
+        )
     for link in (_NVLINK, _PCIE):
         values = {lane.label: _inside(lane, link) for lane in sampled}
         pooled = np.concatenate(list(values.values()))
@@ -44,7 +46,10 @@ def peer_utilization(spec: MetricSpec, trace: Timeline, options: Options) -> Met
 
 
 def _detail(values: dict[str, Any], link: re.Pattern[str], options: Options) -> dict[str, Any]:
-    detail: dict[str, Any] = {"link": "NVLink" if link is _NVLINK else "PCIe", "samples": sum(map(len, values.values()))}
+    detail: dict[str, Any] = {
+        "link": "NVLink" if link is _NVLINK else "PCIe",
+        "samples": sum(map(len, values.values())),
+    }
     if options.detail:
         detail["per_rank"] = [{"lane": k, "value": float(v.mean()) if len(v) else None} for k, v in values.items()]
     return detail

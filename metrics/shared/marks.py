@@ -19,7 +19,9 @@ NO_PIPELINE = "no pipeline to wait for: the trace has no bubble spans and no sen
 
 def peak_memory(spec: MetricSpec, trace: Timeline, options: Options) -> MetricValue:
     """The metric `peak_memory_gb`."""
-    peaks = {lane.label: int(lane.marks.memory_allocated.max()) / 1e9 for lane in trace.lanes if len(lane.marks.memory_time)}
+    peaks = {
+        lane.label: int(lane.marks.memory_allocated.max()) / 1e9 for lane in trace.lanes if len(lane.marks.memory_time)
+    }
     if not peaks:
         return MetricValue.none(spec, NO_MEMORY)
     worst = max(peaks, key=lambda label: peaks[label])

@@ -1,7 +1,7 @@
 """Message sizes of collectives: what counts as the payload of each kind, and effective (bus) bandwidth from it.
 
-Factors as nccl-tests defines bus bandwidth: 2(N-1)/N for all-reduce, (N-1)/N for all-gather, reduce-scatter and all-to-all. The
-payload is the full tensor: input of all-reduce, reduce-scatter and all-to-all, OUTPUT of all-gather.
+Factors as nccl-tests defines bus bandwidth: 2(N-1)/N for all-reduce, (N-1)/N for all-gather, reduce-scatter and
+all-to-all. The payload is the full tensor: input of all-reduce, reduce-scatter and all-to-all, OUTPUT of all-gather.
 """
 
 from __future__ import annotations
@@ -41,10 +41,13 @@ def bandwidths(lane: Lane, op: Op) -> NDArray[np.float64]:
 
 
 def bandwidth_metric(spec: MetricSpec, trace: Timeline, options: Options, op: Op) -> MetricValue:
-    """Median over all collectives of this kind in the capture, of all lanes; a lane that stands for r ranks counts r times."""
+    """Median over all collectives of this kind in the capture, of all lanes; a lane that stands for r ranks counts r
+    times."""
     lanes = trace.device_lanes
     per_lane = [bandwidths(lane, op) for lane in lanes]
-    values = np.concatenate([np.repeat(v, lane.weight) for v, lane in zip(per_lane, lanes, strict=True)] or [np.empty(0)])
+    values = np.concatenate(
+        [np.repeat(v, lane.weight) for v, lane in zip(per_lane, lanes, strict=True)] or [np.empty(0)]
+    )
     if not len(values):
         return MetricValue.none(spec, _why_none(trace, op))
     detail: dict[str, Any] = {"collectives": len(values), "min": float(values.min()), "max": float(values.max())}

@@ -51,4 +51,6 @@ def tokens_per_device(spec: MetricSpec, facts: CardFacts, trace: Timeline, optio
         return total
     if number < 1:
         return MetricValue.none(spec, "neither the card nor the trace says how many devices were used")
-    return replace(total, value=total.value / number, detail=(total.detail or {}) | {"xpus": number, "xpus_from": source})
+    return replace(
+        total, value=total.value / number, detail=(total.detail or {}) | {"xpus": number, "xpus_from": source}
+    )

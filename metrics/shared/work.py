@@ -1,9 +1,9 @@
 """Steps of a lane and the device work that belongs to each, by the rule asked for.
 
-Rules: `launch` gives a kernel, whole, to the step whose host span contains its launching call; `window` clips kernels to
-the host span (the paper); `whole` takes the capture as one. The GPU of an asynchronous job runs behind its host, so a window
-holds the work of another step; launch attribution does not (measured on an 8-GPU ROCm trace: 13.0 % overlap by window,
-24.9 % by launch).
+Rules: `launch` gives a kernel, whole, to the step whose host span contains its launching call; `window` clips kernels
+to the host span (the paper); `whole` takes the capture as one. The GPU of an asynchronous job runs behind its host,
+so a window holds the work of another step; launch attribution does not (measured on an 8-GPU ROCm trace: 13.0 %
+overlap by window, 24.9 % by launch).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Sustained copy bandwidth: Σ bytes / Σ duration of the memory copies that have a byte count, memsets left out, in GB/s (1e9 bytes).
+"""Sustained copy bandwidth: Σ bytes / Σ duration of the memory copies that have a byte count, memsets left out, in
+GB/s (1e9 bytes).
 
-Source: CCL-Bench Table 3. Directions differ by orders of magnitude; the detail gives each. On a TPU a copy lasts from copy-start
-to the END of copy-done, which blocks until the transfer is over.
+Source: CCL-Bench Table 3. Directions differ by orders of magnitude; the detail gives each. On a TPU a copy lasts from
+copy-start to the END of copy-done, which blocks until the transfer is over.
 """
 
 from __future__ import annotations

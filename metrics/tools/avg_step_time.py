@@ -1,7 +1,8 @@
 """Mean wall-clock time of a step: the mean duration of the inner steps, over steps first, then ranks, in seconds.
 
-Source: CCL-Bench Table 3 (`avg_step_time`): one engine iteration, forward and backward in training, a decode step in serving.
-Steps are host spans `ProfilerStep#N`, else serving iterations, else executions of the XLA module with most time.
+Source: CCL-Bench Table 3 (`avg_step_time`): one engine iteration, forward and backward in training, a decode step in
+serving. Steps are host spans `ProfilerStep#N`, else serving iterations, else executions of the XLA module with most
+time.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def compute(facts: CardFacts, trace: Timeline, options: Options) -> MetricValue:
             return no(lane.why.get("step", work.NO_STEPS))
         times = work.inner_durations(lane)
         if options.variant == "start_to_start" and len(lane.steps) > 1:
-            times = np.diff(lane.steps.start)[work.inner_steps(lane)] if len(lane.steps) > 3 else np.diff(lane.steps.start)
+            times = (
+                np.diff(lane.steps.start)[work.inner_steps(lane)] if len(lane.steps) > 3 else np.diff(lane.steps.start)
+            )
         seconds = tuple(t * 1e-9 for t in times.tolist())
         return Answer(sum(seconds) / len(seconds), steps=seconds, notes={"steps": lane.step_kind})
 

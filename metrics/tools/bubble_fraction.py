@@ -1,7 +1,8 @@
-"""Pipeline bubble: share of a step in which a device waits for its pipeline neighbours, over inner steps, then ranks, in percent.
+"""Pipeline bubble: share of a step in which a device waits for its pipeline neighbours, over inner steps, then ranks,
+in percent.
 
-From spans named `bubble` where the trace has them (simulated traces), else the gaps between other device work in which a
-send or receive is pending. Exactly 0 when the plan says there is no pipeline.
+From spans named `bubble` where the trace has them (simulated traces), else the gaps between other device work in
+which a send or receive is pending. Exactly 0 when the plan says there is no pipeline.
 """
 
 from __future__ import annotations

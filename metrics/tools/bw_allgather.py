@@ -1,6 +1,8 @@
-"""Median effective bandwidth of AllGather: (N-1)/N · output bytes / duration, over all of the capture, in GB/s (1e9 bytes).
+"""Median effective bandwidth of AllGather: (N-1)/N · output bytes / duration, over all of the capture, in GB/s (1e9
+bytes).
 
-Source: CCL-Bench Table 3; the factor is the bus bandwidth of nccl-tests for N ranks. Needs message and group sizes in the trace.
+Source: CCL-Bench Table 3; the factor is the bus bandwidth of nccl-tests for N ranks. Needs message and group sizes in
+the trace.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Link utilization of peer-to-peer transfers: mean NVLink (else PCIe) TX utilization over the samples taken while a peer-to-peer
-copy or a send/receive kernel runs, in percent.
+"""Link utilization of peer-to-peer transfers: mean NVLink (else PCIe) TX utilization over the samples taken while a
+peer-to-peer copy or a send/receive kernel runs, in percent.
 
-Source: CCL-Bench Table 3. Needs Nsight GPU metric samples (`nsys profile --gpu-metrics-devices`); samples of 0 during a transfer
-count.
+Source: CCL-Bench Table 3. Needs Nsight GPU metric samples (`nsys profile --gpu-metrics-devices`); samples of 0 during
+a transfer count.
 """
 
 from __future__ import annotations

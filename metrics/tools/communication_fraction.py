@@ -1,7 +1,8 @@
-"""Share of kernel time in communication: U(communication) / U(all kernels) a step, over inner steps, then ranks, in percent.
+"""Share of kernel time in communication: U(communication) / U(all kernels) a step, over inner steps, then ranks, in
+percent.
 
-Source: CCL-Bench Table 3. Unions, not sums: two streams at once are not twice the time. Without steps, and on a TPU under the sound
-rule (its collectives may run in modules of their own), the whole capture.
+Source: CCL-Bench Table 3. Unions, not sums: two streams at once are not twice the time. Without steps, and on a TPU
+under the sound rule (its collectives may run in modules of their own), the whole capture.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Share of the time of non-communication kernels spent in kernels with coverage above 0.7 that run longer than 10 µs, in percent.
+"""Share of the time of non-communication kernels spent in kernels with coverage above 0.7 that run longer than 10 µs,
+in percent.
 
 Source: CCL-Bench Table 3. Communication kernels have few blocks by design and are left out.
 """

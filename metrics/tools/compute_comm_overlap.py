@@ -1,5 +1,5 @@
-"""Overlap of compute and communication: |U(communication) ∩ U(compute)| / U(communication) a step, over the steps that communicate,
-then ranks, in percent.
+"""Overlap of compute and communication: |U(communication) ∩ U(compute)| / U(communication) a step, over the steps
+that communicate, then ranks, in percent.
 
 Source: CCL-Bench D.3, formula (7). Null without communication: 0/0 is no overlap of 0 %.
 """

@@ -1,4 +1,5 @@
-"""Share of all kernel time, over all ranks, in the one kernel (full name; HLO category on a TPU) with the largest sum, in percent.
+"""Share of all kernel time, over all ranks, in the one kernel (full name; HLO category on a TPU) with the largest
+sum, in percent.
 
 Source: CCL-Bench Table 3. Template instances are different kernels: Nsight's short name would merge them.
 """

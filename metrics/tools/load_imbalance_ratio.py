@@ -1,6 +1,7 @@
 """Load imbalance: max / min over (rank, device) of U(non-communication kernels) over the whole capture; 1.0 is balance.
 
-Source: CCL-Bench Table 3. Communication kernels spin while they wait, so the rank that waits would look busiest: left out.
+Source: CCL-Bench Table 3. Communication kernels spin while they wait, so the rank that waits would look busiest: left
+out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Mean SM coverage: Σ min(1, blocks per SM)·duration / Σ duration over all kernels, in percent.
 
-Source: CCL-Bench Table 3 (which calls it occupancy; it is the share of SMs with at least one block). Kineto records blocks per SM,
-for Nsight it is the grid over the SM count of the file. ROCm records neither reliably: null.
+Source: CCL-Bench Table 3 (which calls it occupancy; it is the share of SMs with at least one block). Kineto records
+blocks per SM, for Nsight it is the grid over the SM count of the file. ROCm records neither reliably: null.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Share of the time of non-communication kernels spent in kernels with coverage below 0.5, in percent.
 
-Source: CCL-Bench Table 3. Communication kernels have few blocks by design; counted, they would make any job look memory-bound.
+Source: CCL-Bench Table 3. Communication kernels have few blocks by design; counted, they would make any job look
+memory-bound.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Exposed transfer time: U(copies and memsets) not covered by U(non-communication kernels), over the span from the first to the
-last kernel or transfer, in percent. Numerators and denominators are summed over ranks.
+"""Exposed transfer time: U(copies and memsets) not covered by U(non-communication kernels), over the span from the
+first to the last kernel or transfer, in percent. Numerators and denominators are summed over ranks.
 
-Source: CCL-Bench D.2, formula (6), with the transfer records of its Appendix A (a compute kernel whose name says copy is not DMA).
+Source: CCL-Bench D.2, formula (6), with the transfer records of its Appendix A (a compute kernel whose name says copy
+is not DMA).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Share of kernel time in kernels of a mixture of experts: expert GEMMs, routing, dispatch, combine, finalize, in percent.
+"""Share of kernel time in kernels of a mixture of experts: expert GEMMs, routing, dispatch, combine, finalize, in
+percent.
 
-Source: CCL-Bench Table 3; the names are data in `metrics/data/kernel_names.toml`. Exactly 0 when no kernel belongs to experts.
+Source: CCL-Bench Table 3; the names are data in `metrics/data/kernel_names.toml`. Exactly 0 when no kernel belongs to
+experts.
 """
 
 from __future__ import annotations

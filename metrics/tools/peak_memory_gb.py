@@ -1,4 +1,5 @@
-"""Peak device memory: the largest "Total Allocated" of the allocator's `[memory]` instants, maximum over ranks, in GB (1e9 bytes).
+"""Peak device memory: the largest "Total Allocated" of the allocator's `[memory]` instants, maximum over ranks, in GB
+(1e9 bytes).
 
 PyTorch writes them with `profile_memory=True`; the first schemas (2021) have no totals, and then there is no value.
 """

@@ -1,6 +1,7 @@
 """Utility of scale-up bandwidth: how much faster a step would be with twice the intra-node bandwidth, in percent.
 
-Source: CCL-Bench Table 3, by simulated replay of the trace. It needs a what-if replay, which is not part of the trace itself.
+Source: CCL-Bench Table 3, by simulated replay of the trace. It needs a what-if replay, which is not part of the trace
+itself.
 """
 
 from __future__ import annotations

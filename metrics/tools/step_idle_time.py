@@ -1,7 +1,8 @@
 """Time a step in which the device does nothing, mean over inner steps, then ranks, in seconds.
 
-One of the five parts of the step (see `metrics.shared.breakdown` for the windows); the five add up to `avg_step_time` of the ranks
-that have device work. The decomposition is ours; its parts are the interval sets of CCL-Bench D.2 and D.3.
+One of the five parts of the step (see `metrics.shared.breakdown` for the windows); the five add up to `avg_step_time`
+of the ranks that have device work. The decomposition is ours; its parts are the interval sets of CCL-Bench D.2 and
+D.3.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Coefficient of variation of the step time: standard deviation (population) over mean of the inner steps of a rank, mean over ranks."""
+"""Coefficient of variation of the step time: standard deviation (population) over mean of the inner steps of a rank,
+mean over ranks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Straggler delay: mean over collectives matched across ranks of (max - min) / max of their kernel durations.
 
-Source: CCL-Bench Table 3, per collective. A collective ends everywhere at about the same time, so the rank with the shortest kernel
-came last. Collectives are matched by process group and sequence number where recorded, else by order within the group;
-the detail says which.
+Source: CCL-Bench Table 3, per collective. A collective ends everywhere at about the same time, so the rank with the
+shortest kernel came last. Collectives are matched by process group and sequence number where recorded, else by order
+within the group; the detail says which.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Tokens a second of the whole job. Training and plain forward passes: B·S over the mean step time. Serving: output tokens (one a
-request in every decode, mixed or prefill iteration) over the time from the first to the last iteration, times data-parallel replicas.
+"""Tokens a second of the whole job. Training and plain forward passes: B·S over the mean step time. Serving: output
+tokens (one a request in every decode, mixed or prefill iteration) over the time from the first to the last iteration,
+times data-parallel replicas.
 
 Source: the usual throughput figure; the CCL-Bench card fixes B (global batch) and S.
 """

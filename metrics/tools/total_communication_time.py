@@ -1,7 +1,8 @@
-"""Exposed communication a step: U(communication) minus its overlap with U(compute), over inner steps, then ranks, in seconds.
+"""Exposed communication a step: U(communication) minus its overlap with U(compute), over inner steps, then ranks, in
+seconds.
 
-Source: CCL-Bench Table 3 ("with compute-overlapped intervals subtracted"). Without steps there is no per-step time: null, the
-capture's exposed time is in the detail.
+Source: CCL-Bench Table 3 ("with compute-overlapped intervals subtracted"). Without steps there is no per-step time:
+null, the capture's exposed time is in the detail.
 """
 
 from __future__ import annotations

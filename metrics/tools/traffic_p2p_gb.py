@@ -1,7 +1,7 @@
 """Send/receive traffic: payload bytes a step of one rank, mean over inner steps, then ranks, in GB (1e9 bytes).
 
-The payload is the full tensor (what is sent or received), before any algorithm's own traffic factor. 0 when the steps hold no such
-operation and every communication kernel in them is identified.
+The payload is the full tensor (what is sent or received), before any algorithm's own traffic factor. 0 when the steps
+hold no such operation and every communication kernel in them is identified.
 """
 
 from __future__ import annotations

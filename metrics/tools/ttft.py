@@ -1,7 +1,9 @@
-"""Time to first token: total duration of the pure-prefill iterations the capture begins with, mean over ranks, in seconds.
+"""Time to first token: total duration of the pure-prefill iterations the capture begins with, mean over ranks, in
+seconds.
 
-Source: CCL-Bench Table 3. An iteration is a host span of the engine that says how many context and generation requests it
-handled; chunks of one prefill add up. A capture that begins in the middle of decoding has no time to first token.
+Source: CCL-Bench Table 3. An iteration is a host span of the engine that says how many context and generation
+requests it handled; chunks of one prefill add up. A capture that begins in the middle of decoding has no time to
+first token.
 """
 
 from __future__ import annotations

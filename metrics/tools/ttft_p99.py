@@ -1,4 +1,5 @@
-"""99th percentile of TTFT: one sample a run of pure prefill iterations, pooled over ranks, linear interpolation, in seconds."""
+"""99th percentile of TTFT: one sample a run of pure prefill iterations, pooled over ranks, linear interpolation, in
+seconds."""
 
 from __future__ import annotations
 

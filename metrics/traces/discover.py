@@ -1,4 +1,5 @@
-"""Which files of a folder are traces, of which family, and where a user's other JSON files are not mistaken for them."""
+"""Which files of a folder are traces, of which family, and where a user's other JSON files are not mistaken for
+them."""
 
 from __future__ import annotations
 
@@ -43,7 +44,11 @@ def find(folder: Path) -> tuple[list[TraceFile], list[str]]:
         else:
             files.append(TraceFile(path, source, family))
     if not files:
-        seen = f"; {len(warnings)} file(s) were looked at: {', '.join(w.split(':')[0] for w in warnings[:5])}" if warnings else ""
+        seen = (
+            f"; {len(warnings)} file(s) were looked at: {', '.join(w.split(':')[0] for w in warnings[:5])}"
+            if warnings
+            else ""
+        )
         raise BadInputError(
             f"no trace file in {folder} or in the folders below it{seen}",
             "expected Kineto or XLA JSON (.json, .json.gz), *.xplane.pb, or Nsight Systems .sqlite",

@@ -28,7 +28,7 @@ def load(folder: Path, cache: Path | None = None) -> Timeline:
         lanes += _with_content(file, found, warnings)
     if not lanes:
         raise BadInputError(
-            f"the trace in {folder} holds no device events and no steps: {'; '.join(warnings) or 'its files are empty'}",
+            f"the trace in {folder} holds no device events, no steps: {'; '.join(warnings) or 'its files are empty'}",
             "check that the profiler was active while the job ran",
         )
     lanes = _unique_ranks(lanes, warnings)
@@ -67,8 +67,14 @@ def _unique_ranks(lanes: list[Lane], warnings: list[str]) -> list[Lane]:
     for ranks, files in sources.items():
         if len(files) > 1 and not _halves(lanes, files):
             out |= set(files[1:])
-            warnings.append(f"rank {ranks[0]} is there {len(files)} times: {files[0]} was used, {', '.join(files[1:])} left out")
+            warnings.append(
+                f"rank {ranks[0]} is there {_times(len(files))}: {files[0]} was used, {', '.join(files[1:])} left out"
+            )
     return sorted((lane for lane in lanes if lane.source not in out), key=_order)
+
+
+def _times(count: int) -> str:
+    return "twice" if count == 2 else f"{count} times"
 
 
 def _halves(lanes: list[Lane], files: Sequence[str]) -> bool:
@@ -90,4 +96,6 @@ def _name_missing(lanes: list[Lane], warnings: list[str]) -> None:
     missing = sorted(set(range(world)) - present)
     if missing and max(present) < world:
         shown = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
-        warnings.append(f"rank {shown} of {world} is missing; the values are those of the {world - len(missing)} ranks present")
+        warnings.append(
+            f"rank {shown} of {world} is missing; the values are those of the {world - len(missing)} ranks present"
+        )

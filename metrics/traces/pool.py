@@ -14,7 +14,7 @@ Read = tuple[list[Lane], list[str]]
 def read_one(file: TraceFile) -> Read:
     """The lanes of one file and the warnings about it."""
     if file.family == "kineto":
-        from metrics.traces.kineto import reader  # noqa: PLC0415
+        from metrics.traces.kineto import reader
 
         return reader.read(file.path, file.source)
     raise ValueError(file.family)

@@ -1,8 +1,10 @@
-"""`Timeline`: what every reader produces and every metric tool reads. Columns are numpy arrays, times are exact integers.
+"""`Timeline`: what every reader produces and every metric tool reads. Columns are numpy arrays, times are exact
+integers.
 
-Times are integer nanoseconds, except device times on XLA lanes, whose device clock counts picoseconds: `Lane.tick_s` says
-how long one tick of kernels and copies is. `launch` and steps are always in nanoseconds of one host-aligned clock, so that
-the two can be compared. Unset integers are -1, unset reals NaN; a tool turns them into a reason, never into a value.
+Times are integer nanoseconds, except device times on XLA lanes, whose device clock counts picoseconds: `Lane.tick_s`
+says how long one tick of kernels and copies is. `launch` and steps are always in nanoseconds of one host-aligned
+clock, so that the two can be compared. Unset integers are -1, unset reals NaN; a tool turns them into a reason, never
+into a value.
 """
 
 from __future__ import annotations
@@ -65,12 +67,12 @@ MOE = 1  # bit of `Kernels.flags`: expert GEMM, routing, dispatch, combine or fi
 COPY_OP = 2  # bit of `Kernels.flags`: an XLA copy-start or copy-done, which is neither compute nor communication
 
 
-def _ints() -> Any:
-    return field(default_factory=lambda: np.empty(0, np.int64))
+def _ints() -> Ints:
+    return np.empty(0, np.int64)
 
 
-def _reals() -> Any:
-    return field(default_factory=lambda: np.empty(0, np.float64))
+def _reals() -> Reals:
+    return np.empty(0, np.float64)
 
 
 @dataclass
@@ -79,14 +81,14 @@ class Kernels:
     not recorded); `coverage` is blocks per SM (NaN: unknown); `comm` is 1 for communication, 0 for
     compute, 2 for XLA copy ops; `flags` are bits such as `MOE`."""
 
-    start: Ints = _ints()
-    end: Ints = _ints()
-    name: Ints = _ints()
-    stream: Ints = _ints()
-    launch: Ints = _ints()
-    coverage: Reals = _reals()
-    comm: Ints = _ints()
-    flags: Ints = _ints()
+    start: Ints = field(default_factory=_ints)
+    end: Ints = field(default_factory=_ints)
+    name: Ints = field(default_factory=_ints)
+    stream: Ints = field(default_factory=_ints)
+    launch: Ints = field(default_factory=_ints)
+    coverage: Reals = field(default_factory=_reals)
+    comm: Ints = field(default_factory=_ints)
+    flags: Ints = field(default_factory=_ints)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -99,13 +101,13 @@ class Collectives:
     `group` indexes `Lane.groups` (process group names, -1 unknown), `seq` is the sequence number in the group.
     """
 
-    kernel: Ints = _ints()
-    op: Ints = _ints()
-    in_bytes: Ints = _ints()
-    out_bytes: Ints = _ints()
-    group_size: Ints = _ints()
-    group: Ints = _ints()
-    seq: Ints = _ints()
+    kernel: Ints = field(default_factory=_ints)
+    op: Ints = field(default_factory=_ints)
+    in_bytes: Ints = field(default_factory=_ints)
+    out_bytes: Ints = field(default_factory=_ints)
+    group_size: Ints = field(default_factory=_ints)
+    group: Ints = field(default_factory=_ints)
+    seq: Ints = field(default_factory=_ints)
 
     def __len__(self) -> int:
         return len(self.kernel)
@@ -115,11 +117,11 @@ class Collectives:
 class Copies:
     """Memory copies and memsets. `kind` is a `CopyKind`, `bytes` -1 where not recorded."""
 
-    start: Ints = _ints()
-    end: Ints = _ints()
-    kind: Ints = _ints()
-    bytes: Ints = _ints()
-    launch: Ints = _ints()
+    start: Ints = field(default_factory=_ints)
+    end: Ints = field(default_factory=_ints)
+    kind: Ints = field(default_factory=_ints)
+    bytes: Ints = field(default_factory=_ints)
+    launch: Ints = field(default_factory=_ints)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -130,13 +132,13 @@ class Steps:
     """Iterations in order, on the host clock of the lane. `kind` is a `StepKind`; `requests` in prefill and decode and
     `tokens` of prefill are what a serving span says of itself (-1: nothing); `flops` what an XLA step carries (-1)."""
 
-    start: Ints = _ints()
-    end: Ints = _ints()
-    kind: Ints = _ints()
-    prefill_requests: Ints = _ints()
-    prefill_tokens: Ints = _ints()
-    decode_requests: Ints = _ints()
-    flops: Ints = _ints()
+    start: Ints = field(default_factory=_ints)
+    end: Ints = field(default_factory=_ints)
+    kind: Ints = field(default_factory=_ints)
+    prefill_requests: Ints = field(default_factory=_ints)
+    prefill_tokens: Ints = field(default_factory=_ints)
+    decode_requests: Ints = field(default_factory=_ints)
+    flops: Ints = field(default_factory=_ints)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -146,27 +148,28 @@ class Steps:
 class Marks:
     """Annotated pipeline bubbles (`start`, `end`), and memory samples (`time`, bytes `allocated` on the device)."""
 
-    bubble_start: Ints = _ints()
-    bubble_end: Ints = _ints()
-    memory_time: Ints = _ints()
-    memory_allocated: Ints = _ints()
+    bubble_start: Ints = field(default_factory=_ints)
+    bubble_end: Ints = field(default_factory=_ints)
+    memory_time: Ints = field(default_factory=_ints)
+    memory_allocated: Ints = field(default_factory=_ints)
 
 
 @dataclass
 class Samples:
     """Hardware counters of Nsight's GPU metrics: time, metric (index into `Lane.names`), value."""
 
-    time: Ints = _ints()
-    metric: Ints = _ints()
-    value: Reals = _reals()
+    time: Ints = field(default_factory=_ints)
+    metric: Ints = field(default_factory=_ints)
+    value: Reals = field(default_factory=_reals)
 
 
 @dataclass
 class Lane:
     """One device of one rank. `ranks`: the ranks it stands for (several when a simulated file represents a class).
 
-    `launches`: whether kernels carry their launch time at all. `sm_count`: None where the trace does not say. `why`: reasons
-    for what the family or the file cannot give, by subject (`coverage`, `step`, …), in the words a user should see.
+    `launches`: whether kernels carry their launch time at all. `sm_count`: None where the trace does not say. `why`:
+    reasons for what the family or the file cannot give, by subject (`coverage`, `step`, …), in the words a user
+    should see.
     """
 
     family: str

@@ -37,6 +37,7 @@ def _common(lane: Lane, contents: Contents, source: str, rank: int, device: int)
     known = {p.get("id"): p for p in properties if isinstance(p, dict)} if isinstance(properties, list) else {}
     mine = known.get(device, {})
     lane.source, lane.rank = source, rank
+    lane.facts["events"] = contents.any_event
     lane.device = "no device" if device < 0 else f"device {device}"
     lane.device_name = str(mine.get("name", ""))
     lane.sm_count = mine.get("numSms") if isinstance(mine.get("numSms"), int) else None

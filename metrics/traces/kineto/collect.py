@@ -18,7 +18,8 @@ _DEVICE = msgspec.json.Decoder(list[ev.DeviceEvent])
 _LAUNCH = msgspec.json.Decoder(list[ev.LaunchEvent])
 _OTHER = msgspec.json.Decoder(list[ev.AnyEvent])
 _MEMORY_ARGS = msgspec.json.Decoder(ev.MemoryArgs)
-_COMM_ARGS = msgspec.json.Decoder(ev.KernelArgs)
+_KERNEL_ARGS = msgspec.json.Decoder(ev.KernelArgs)
+_LAUNCH_ARGS = msgspec.json.Decoder(ev.LaunchArgs)
 
 
 @dataclass
@@ -116,16 +117,11 @@ class Collector:
         device = [e for e in decoded if e.ph == "X" and e.cat in ev.DEVICE_CATS]
         launch = [e for e in decoded if e.ph == "X" and e.cat in ev.LAUNCH_CATS]
         if device:
-            self.take_device(self._again(ev.DeviceEvent, ev.KernelArgs, device))
+            self.take_device([_device(e) for e in device])
         if launch:
-            self.take_launches(self._again(ev.LaunchEvent, ev.LaunchArgs, launch))
+            self.take_launches([_launch(e) for e in launch])
         self.take_spans([e for e in decoded if e.ph == "X" and _wanted_span(e)])
         self.take_memory([e for e in decoded if e.ph in ("i", "I") and e.name == "[memory]"])
-
-    def _again(self, kind: type[E], args: type[Any], found: list[ev.AnyEvent]) -> list[E]:
-        decoder = msgspec.json.Decoder(args)
-        keep = kind.__annotations__.keys() - {"args"}
-        return [kind(**{k: getattr(e, k) for k in keep}, args=_arguments(decoder, e.args)) for e in found]
 
     def take_device(self, found: list[ev.DeviceEvent]) -> None:
         """Kernels, copies and memsets."""
@@ -178,7 +174,7 @@ class Collector:
         for row, index in enumerate(good):
             event = found[index]
             thread = self.threads.setdefault(str(event.tid), len(self.threads))
-            args = _arguments(_COMM_ARGS, event.args) if event.name == "record_param_comms" else None
+            args = _arguments(_KERNEL_ARGS, event.args) if event.name == "record_param_comms" else None
             self.spans.append(Span(event.name, event.cat, thread, int(start[row]), int(start[row] + dur[row]), args))
 
     def take_memory(self, found: list[ev.AnyEvent]) -> None:
@@ -187,7 +183,8 @@ class Collector:
         for row, event in enumerate(found):
             args = _arguments(_MEMORY_ARGS, event.args)
             if row not in bad and args is not None and args.device_type != 0 and args.allocated is not None:
-                self.memory.append((int(times[row]), *(int(v) for v in ev.integers([args.device, args.allocated]))))
+                device, size = ev.integers([args.device, args.allocated]).tolist()
+                self.memory.append((int(times[row]), device, size))
 
     def _times(self, ts: list[Any], dur: list[Any]) -> tuple[Ints, Ints, list[int]]:
         """Start and duration of the events whose times are sound, and their rows; the others are counted as dropped."""
@@ -202,6 +199,15 @@ class Collector:
         self.dropped.update(reasons.values())
         good = [row for row in range(len(ts)) if row not in reasons]
         return starts[good], durations[good], good
+
+
+def _device(event: ev.AnyEvent) -> ev.DeviceEvent:
+    args = _arguments(_KERNEL_ARGS, event.args)
+    return ev.DeviceEvent(args, event.ph, event.cat, event.name, event.pid, event.tid, event.ts, event.dur)
+
+
+def _launch(event: ev.AnyEvent) -> ev.LaunchEvent:
+    return ev.LaunchEvent(_arguments(_LAUNCH_ARGS, event.args), event.tid, event.ts, event.dur)
 
 
 def _wanted_span(event: ev.AnyEvent) -> bool:

@@ -1,4 +1,5 @@
-"""The communication kernels of a rank: which operation, how many bytes, in which group, from the best record there is."""
+"""The communication kernels of a rank: which operation, how many bytes, in which group, from the best record there
+is."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class HostAnnotations:
         self._starts = {thread: [s.start for s in found] for thread, found in self._spans.items()}
 
     def around(self, thread: int, time: int) -> Annotation:
-        """The operation and arguments of the annotations that contain `time` on `thread`; `UNKNOWN` when there are none."""
+        """The operation and arguments of the annotations that contain `time` on `thread`; `UNKNOWN` when there are
+        none."""
         spans = self._spans.get(thread, [])
         last = bisect_right(self._starts.get(thread, []), time)
         inside = [span for span in spans[max(0, last - 8) : last] if span.end >= time]

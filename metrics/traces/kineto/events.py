@@ -93,9 +93,11 @@ _PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def nanoseconds(texts: Sequence[Any]) -> tuple[Ints, dict[int, str]]:
-    """Exact integer nanoseconds of decimal microseconds as JSON writes them, and the rows that are no time, with the word why.
+    """Exact integer nanoseconds of decimal microseconds as JSON writes them, and the rows that are no time, with the
+    word why.
 
-    Absolute epoch times keep every digit: a float64 of them would step by 0.25 µs. More than three decimals are rounded.
+    Absolute epoch times keep every digit: a float64 of them would step by 0.25 µs. More than three decimals are
+    rounded.
     """
     joined = b" ".join(texts) + b" "
     if _EXACT.fullmatch(joined):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, cast
 
 from metrics.traces.kineto.build import lanes
 from metrics.traces.kineto.stream import Contents, iterate, read_blocks
@@ -25,12 +26,14 @@ def open_trace(path: Path) -> IO[bytes]:
         magic = raw.read(2)
     if magic != b"\x1f\x8b":
         return path.open("rb")
+    return cast("IO[bytes]", _gzip().open(str(path), "rb"))
+
+
+def _gzip() -> Any:
     try:
-        from isal import igzip  # noqa: PLC0415
+        return import_module("isal.igzip")
     except ImportError:
-        return gzip.open(path, "rb")
-    stream: IO[bytes] = igzip.open(str(path), "rb")
-    return stream
+        return gzip
 
 
 def blocks_of(path: Path) -> Iterator[bytes]:
@@ -63,7 +66,7 @@ def rank_of(contents: Contents, path: Path) -> int:
     info = contents.metadata.get("distributedInfo")
     if isinstance(info, dict) and isinstance(info.get("rank"), int):
         return int(info["rank"])
-    matches = [m for m in _RANK_IN_NAME.finditer(path.name)]
+    matches = list(_RANK_IN_NAME.finditer(path.name))
     return int(next(g for g in matches[0].groups() if g is not None)) if matches else -1
 
 

@@ -1,9 +1,9 @@
 """Cut a Kineto file into events without parsing the ones no metric reads.
 
-Kineto writes every event with the same layout. `Layout` learns it from the first event; a chunk whose every `"ph"` key fits
-is cut at the event starts, and events of categories that no metric reads (Python frames, ATen operators, flow arrows) are
-dropped by their first bytes: inside a JSON string every quote is escaped, so `"ph": "X", "cat": "cpu_op"` can only be what it
-says. Other layouts go through msgspec in whole chunks, damaged chunks event by event.
+Kineto writes every event with the same layout. `Layout` learns it from the first event; a chunk whose every `"ph"`
+key fits is cut at the event starts, and events of categories that no metric reads (Python frames, ATen operators,
+flow arrows) are dropped by their first bytes: inside a JSON string every quote is escaped, so `"ph": "X", "cat":
+"cpu_op"` can only be what it says. Other layouts go through msgspec in whole chunks, damaged chunks event by event.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _KEPT_OPERATORS = ("record_param_comms", "ProfilerStep#", "nccl:", "execute_", "
 
 @dataclass(frozen=True)
 class Layout:
-    """How this file writes the beginning of an event, and the prefixes (after `"ph": "`) that decide what to do with it."""
+    """How this file writes the beginning of an event, and the prefixes (after `"ph": "`) that decide what to do with
+    it."""
 
     separator: bytes
     frames: tuple[bytes, ...]
@@ -126,7 +127,8 @@ _BOUNDARY = re.compile(rb'\}\s*,\s*\{\s*"')
 
 
 def last_boundary(text: bytes) -> int:
-    """Where the last event probably begins, searching back in growing windows; -1 when nothing looks like a boundary."""
+    """Where the last event probably begins, searching back in growing windows; -1 when nothing looks like a
+    boundary."""
     window = 1 << 14
     while True:
         start = max(0, len(text) - window)

@@ -25,8 +25,9 @@ def is_serving(name: str) -> bool:
 def describe(name: str) -> tuple[StepKind, int, int, int]:
     """Kind, prefill requests, prefill tokens and decode requests of a serving span; -1 for what it does not say.
 
-    vLLM: `execute_context_<requests>(<tokens>…)_generation_<requests>(<tokens>…)`, also with the number of tokens after
-    `execute_` and `sq<tokens>` inside. SGLang: `step[DECODE bs=<requests>]`, `step[EXTEND bs=<requests> toks=<tokens>]`.
+    vLLM: `execute_context_<requests>(<tokens>…)_generation_<requests>(<tokens>…)`, also with the number of tokens
+    after `execute_` and `sq<tokens>` inside. SGLang: `step[DECODE bs=<requests>]`, `step[EXTEND bs=<requests>
+    toks=<tokens>]`.
     """
     if match := _VLLM.match(name):
         prefill, decode = int(match[1]), int(match[3])
@@ -52,8 +53,8 @@ def _kind(prefill: int, decode: int) -> StepKind:
 def find_steps(spans: Sequence[Span]) -> tuple[str, Steps]:
     """The iterations of a rank: ProfilerStep#N spans of any host category, else serving iterations, else none.
 
-    A span inside another chosen span is not a second step. Spans on the device timeline are projections that ROCm places
-    wrongly; they are never steps.
+    A span inside another chosen span is not a second step. Spans on the device timeline are projections that ROCm
+    places wrongly; they are never steps.
     """
     host = [span for span in spans if span.cat != "gpu_user_annotation"]
     marked = [span for span in host if _PROFILER_STEP.match(span.name)]

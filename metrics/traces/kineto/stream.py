@@ -25,6 +25,7 @@ class Contents:
     problems: list[str] = field(default_factory=list)
     incomplete: bool = False
     found_list: bool = True
+    any_event: bool = False
 
 
 class Stream:
@@ -62,6 +63,7 @@ class Stream:
         self._started = True
         self._layout = scan.Layout.learn(self._text[:4096].lstrip())
         self._text = self._text.lstrip()
+        self.out.any_event = self._text.startswith(b"{")
 
     def _cut(self) -> None:
         """Take the whole events of the text, leave the last one (it may go on in the next block)."""
