@@ -6,6 +6,7 @@ starts the CLI says `from runs.store import Store` inside the function that open
     Store.open(home=None, url=None, *, write=False, metric_columns=None, product_version="") -> Store
         a context manager; `write=True` takes the writer lock and creates or migrates the store; `close()` frees it
     resolve_home(home=None) -> Path                       --home, else CCL_SEARCH_HOME, else ./ccl-runs
+    resolve_url(home, url=None) -> str                    url, else CCL_SEARCH_STORE_URL, else the SQLite file in home
 
     store.home, store.url, store.ledger (runs.ledger.LlmLedger)
     store.run_dir(run_id) -> Path                         a writer makes it when it is missing
@@ -50,7 +51,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from runs.store.errors import StoreError, StoreLockedError
-from runs.store.home import resolve_home
+from runs.store.home import resolve_home, resolve_url
 from runs.store.records import (
     AttemptRecord,
     LlmCallRecord,
@@ -90,6 +91,7 @@ __all__ = [
     "TrialOutcome",
     "TrialRecord",
     "resolve_home",
+    "resolve_url",
 ]
 
 

@@ -27,6 +27,11 @@ def resolve_home(home: Path | None = None) -> Path:
     return chosen.expanduser().absolute()
 
 
+def resolve_url(home: Path, url: str | None = None) -> str:
+    """The database's URL: `url`, else the variable CCL_SEARCH_STORE_URL, else the SQLite file in `home`."""
+    return url or os.environ.get("CCL_SEARCH_STORE_URL") or f"sqlite:///{home / DATABASE_NAME}"
+
+
 def file_system(path: Path, mounts: str) -> str:
     """The type of the file system that holds `path` (absolute), by the text of a mountinfo file; "" when unknown."""
     best, kind = -1, ""
@@ -51,8 +56,8 @@ def refuse_network(path: Path, mounts: str | None = None) -> None:
     if kind.lower() in _NETWORK:
         raise BadInputError(
             f"{path} is on a network file system ({kind}), where SQLite loses data",
-            "keep the database on a local disk (--home, or --store-url sqlite:////var/tmp/NAME.sqlite to leave the "
-            "traces where they are), or give the URL of a database server",
+            "put --home on a local disk, or leave it there for the traces and set CCL_SEARCH_STORE_URL to a local "
+            "file (sqlite:////var/tmp/NAME.sqlite) or to a database server",
         )
 
 

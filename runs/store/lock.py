@@ -64,19 +64,24 @@ class WriterLock:
             self._file = None
 
 
-def holder(path: Path) -> int | None:
-    """The process id of the writer that holds the lock at `path`, None when nobody does or it is not known."""
+def is_held(path: Path) -> bool:
+    """Whether a writer holds the lock at `path`; False where that cannot be asked."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return None
+        return False
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        return _read_pid(path)
+        return True
     finally:
         os.close(file)
-    return None
+    return False
+
+
+def holder(path: Path) -> int | None:
+    """The process id of the writer that holds the lock at `path`, None when nobody does or it is not known."""
+    return _read_pid(path) if is_held(path) else None
 
 
 def _read_pid(path: Path) -> int | None:

@@ -15,9 +15,9 @@ from runs.errors import BadInputError
 from runs.store import migrations
 from runs.store.engine import Database, explain, explained, sqlite_file
 from runs.store.errors import StoreError
-from runs.store.home import DATABASE_NAME, refuse_network, resolve_home
+from runs.store.home import refuse_network, resolve_home, resolve_url
 from runs.store.ledger import SqlLedger
-from runs.store.lock import WriterLock, holder
+from runs.store.lock import WriterLock, holder, is_held
 from runs.store.migrations import MIGRATIONS, Migration
 from runs.store.part import run_row
 from runs.store.read_part import ReadPart
@@ -46,7 +46,7 @@ class Store(RunPart, TrialPart, ReadPart):
         product_version: str = "",
         known: Sequence[Migration] = MIGRATIONS,
     ) -> Store:
-        """Open the store at `home` (see `resolve_home`), or the database `url` with its files at `home`.
+        """Open the store at `home` (see `resolve_home`), or the database `url` (see `resolve_url`) with files at `home`.
 
         To write is to be the only writer: folders and tables are made, migrations applied, runs left running by a
         process that died become interrupted, and the views get a column per metric of `metric_columns` (None: as
@@ -58,7 +58,7 @@ class Store(RunPart, TrialPart, ReadPart):
             StoreError: the database is damaged, foreign, from a newer product, or cannot be written.
         """
         place = resolve_home(home)
-        address = url or f"sqlite:///{place / DATABASE_NAME}"
+        address = resolve_url(place, url)
         file = sqlite_file(address)
         lock_path = place / "writer.lock" if file is None else file.with_name(file.name + ".lock")
         if file is not None:
@@ -72,7 +72,8 @@ class Store(RunPart, TrialPart, ReadPart):
             store = cls(database, place, address, lock, lock_path)
             migrations.migrate(database, known, product_version)
             migrations.update_views(database, metric_columns)
-            store.mark_interrupted()
+            if file is not None:  # on a server, runs of other machines may be alive
+                store.mark_interrupted()
         except BaseException:
             lock.release()
             raise
@@ -84,7 +85,7 @@ class Store(RunPart, TrialPart, ReadPart):
     ) -> Store:
         if file is not None and not file.is_file():
             raise BadInputError(f"there is no store at {file}", "start a search first, or give --home")
-        frozen = file is not None and _is_frozen(file)
+        frozen = file is not None and _is_frozen(file, lock_path)
         database = Database(url, str(file or home), writable=False, frozen=frozen)
         with database.reading() as session:
             schema = migrations.applied(session, database.where)
@@ -137,7 +138,7 @@ class Store(RunPart, TrialPart, ReadPart):
         file = sqlite_file(self.url)
         if file is None:
             return self._query_server(sql, parameters)
-        address = f"{file.as_uri()}?mode=ro" + ("&immutable=1" if _is_frozen(file) else "")
+        address = f"{file.as_uri()}?mode=ro" + ("&immutable=1" if _is_frozen(file, self._lock_path) else "")
         with explained(self._database.where), closing(sqlite3.connect(address, uri=True)) as connection:
             try:
                 cursor = connection.execute(sql, tuple(parameters))
@@ -198,10 +199,10 @@ def _make_folders(*folders: Path) -> None:
             ) from error
 
 
-def _is_frozen(file: Path) -> bool:
-    """An SQLite file on a disk that cannot be written, with nothing left in a write-ahead log."""
+def _is_frozen(file: Path, lock: Path) -> bool:
+    """An SQLite file in a folder that cannot be written, with no writer and nothing left in a write-ahead log."""
     log = file.with_name(file.name + "-wal")
-    return not os.access(file.parent, os.W_OK) and not (log.exists() and log.stat().st_size)
+    return not os.access(file.parent, os.W_OK) and not is_held(lock) and not (log.exists() and log.stat().st_size)
 
 
 def _bad_query(error: sqlite3.Error) -> BadInputError:

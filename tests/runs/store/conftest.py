@@ -10,6 +10,11 @@ import pytest
 from runs.store import Store
 
 
+@pytest.fixture(autouse=True)
+def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CCL_SEARCH_STORE_URL", raising=False)
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     return tmp_path / "it's a home"
