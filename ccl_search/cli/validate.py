@@ -133,7 +133,8 @@ def _summary(report: dict[str, Any]) -> str:
     severities = [told["severity"] for told in report["findings"]]
     counts = ", ".join(_counted(severities.count(each), each) for each in _STYLES if each in severities)
     facts = f"; {len(report['knobs'])} knobs, {report['points']} points" if "knobs" in report else ""
-    return f"{_printable(report['file'])}: {'usable' if report['usable'] else 'not usable'} ({counts or 'no findings'}){facts}"
+    verdict = "usable" if report["usable"] else "not usable"
+    return f"{_printable(report['file'])}: {verdict} ({counts or 'no findings'}){facts}"
 
 
 def _counted(count: int, severity: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from runs.card import normal
 from runs.card.facts import environment_from, workload_from
+from runs.card.normal import architecture_value, bandwidths, data_parallel, framework_name, framework_version
 from runs.card.schema import (
     CardBlock,
     CommunicationLibrary,
@@ -85,7 +85,7 @@ class WorkloadCard(CardBlock):
 
     def normalised(self) -> dict[str, Any]:
         """Nineteen values in one spelling and type (docs/cards.md), None where the card has no usable value."""
-        scale_out, scale_up = normal.bandwidths(self.network)
+        scale_out, scale_up = bandwidths(self.network)
         return {
             "model_family": family(self.model.model_family),
             "phase": self.model.phase if isinstance(self.model.phase, str) else None,
@@ -95,17 +95,17 @@ class WorkloadCard(CardBlock):
             "total_count": whole(self.xpu.total_count),
             "count_per_node": whole(self.xpu.count_per_node),
             "tp": whole(self.plan.tp),
-            "dp": normal.data_parallel(self.plan),
+            "dp": data_parallel(self.plan),
             "pp": whole(self.plan.pp),
             "cp": whole(self.plan.cp),
             "ep": whole(self.plan.ep),
-            "framework_name": normal.framework_name(self.framework),
-            "framework_version": normal.framework_version(self.framework),
+            "framework_name": framework_name(self.framework),
+            "framework_version": framework_version(self.framework),
             "scale_out_gbps": scale_out,
             "scale_up_gbps": scale_up,
-            "num_params": whole(normal.architecture_value(self.model, "num_params")),
-            "num_layers": whole(normal.architecture_value(self.model, "num_layers")),
-            "num_heads": whole(normal.architecture_value(self.model, "num_heads")),
+            "num_params": whole(architecture_value(self.model, "num_params")),
+            "num_layers": whole(architecture_value(self.model, "num_layers")),
+            "num_heads": whole(architecture_value(self.model, "num_heads")),
         }
 
     def raw(self) -> dict[str, Any]:

@@ -46,6 +46,7 @@ _WARNINGS = {
     "moe_without_ep": "moe is true, and ep is missing, null or 1",
     "batch_size_missing": "workload.data.batch_size is missing or null",
     "batch_size_is_list": "batch_size is a list, not one global batch",
+    "batch_size_not_global": "batch_size_scope says that batch_size is not the global batch; a run refuses it",
     "seq_len_missing": "workload.data.seq_len is missing or null",
     "topology_missing": "network_topo.topology is missing, null or blank",
     "bandwidth_missing": "network_topo.bandwidth_gbps is missing, null or empty",

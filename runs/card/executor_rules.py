@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from runs.card import normal
 from runs.card.context import Context
 from runs.card.findings import Finding, shown
+from runs.card.normal import data_parallel
 from runs.card.values import split_version, text, whole
 
 _EXECUTOR = "Model-executor"
@@ -19,7 +19,7 @@ _ALL2ALL_BACKENDS = (
 )  # fmt: skip
 
 
-def check(context: Context) -> Iterator[Finding]:
+def check_executor(context: Context) -> Iterator[Finding]:
     """Findings on the executor."""
     if context.nested:
         message = "workload.Model-executor: the block is indented under workload; read as if it were not"
@@ -62,7 +62,7 @@ def _product(context: Context) -> Iterator[Finding]:
     if total is None or len(given) < len(factors) or math.prod(given) == total:
         return
     tp, pp, cp, *_ = given
-    product = f"tp {tp} * pp {pp} * cp {cp} * dp {normal.data_parallel(plan)} = {math.prod(given)}"
+    product = f"tp {tp} * pp {pp} * cp {cp} * dp {data_parallel(plan)} = {math.prod(given)}"
     yield context.at("parallel_product_mismatch", f"{product}, total_count {total}", *_PLAN)
 
 

@@ -6,9 +6,9 @@ from dataclasses import MISSING, fields
 from typing import Any, Literal, NoReturn, cast
 
 from runs import catalogue
-from runs.card import normal
 from runs.card.aliases import bundled_cluster, bundled_model
 from runs.card.findings import shown
+from runs.card.normal import architecture_value, bandwidths, framework_name, framework_version
 from runs.card.schema import Data, Framework, Hardware, Model, NetworkTopology, WorkloadBlock, XpuSpec
 from runs.card.values import count, entries, family, positive, text, whole
 from runs.environment import Device, Environment
@@ -78,8 +78,8 @@ def environment_from(hardware: Hardware, framework: Framework) -> Environment:
         intra_node_gbps=scale_up,
         inter_node_gbps=scale_out,
         topology=topology,
-        framework=normal.framework_name(framework) or "",
-        framework_version=normal.framework_version(framework) or "",
+        framework=framework_name(framework) or "",
+        framework_version=framework_version(framework) or "",
         driver_version=text(hardware.driver_version) or "",
         memory_gb=positive(xpu.memory_gb),
         extras=extras,
@@ -104,6 +104,11 @@ def _batch_size(data: Data) -> int:
             f"the card cannot be run: workload.data.batch_size is a list ({shown(data.batch_size)})",
             "a run has one global batch: make a card for each size",
         )
+    if data.batch_size_scope not in (None, "global"):
+        raise BadInputError(
+            f"the card cannot be run: workload.data.batch_size_scope is {shown(data.batch_size_scope)}",
+            "give the global batch, and batch_size_scope: global or none",
+        )
     return count(data.batch_size) or _missing("workload.data.batch_size", "8", data.batch_size)
 
 
@@ -118,9 +123,9 @@ def _own_numbers(model: Model) -> dict[str, Any]:
     """What the card itself says of the architecture; values that cannot be used do not count."""
     own: dict[str, Any] = {}
     for f in fields(ModelArchitecture):
-        value = normal.architecture_value(model, f.name)
+        value = architecture_value(model, f.name)
         if f.name == "num_active_params" and value is None:
-            value = normal.architecture_value(model, "num_params_active")
+            value = architecture_value(model, "num_params_active")
         if _usable(f.name, value):
             own[f.name] = value
     return own
@@ -202,7 +207,7 @@ def _bandwidths(network: NetworkTopology, single_node: bool) -> tuple[float | No
     values = entries(network.bandwidth_gbps)
     if len(values) == 1 and single_node:
         return None, positive(values[0])
-    scale_out, scale_up = normal.bandwidths(network)
+    scale_out, scale_up = bandwidths(network)
     return positive(scale_out), positive(scale_up)
 
 

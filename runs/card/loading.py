@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runs.card import rules, shape
 from runs.card.card import WorkloadCard
 from runs.card.context import Context
 from runs.card.findings import Finding, finding, shown
 from runs.card.reading import Document, Position, read_document, read_text
 from runs.card.repairs import Repair
+from runs.card.rules import check
+from runs.card.shape import checked_blocks
 
 _EXECUTOR = "Model-executor"
 _VERSIONS: tuple[tuple[str, ...], ...] = (
@@ -50,11 +51,11 @@ def load_card(path: Path) -> LoadedCard:
 def parse_card(text: str, name: str = "card.yaml") -> LoadedCard:
     """Read a card from its text; `name` stands for the file in findings (as `load_card`)."""
     document = read_document(text, name)
-    blocks = shape.checked_blocks(document, name)
+    blocks = checked_blocks(document, name)
     nested = _lift_executor(blocks)
     _keep_versions(blocks, document.sources, nested)
     card = WorkloadCard.model_validate(blocks)
-    found = [*_repaired(document, name), *rules.check(Context(card, document.lines, name, nested))]
+    found = [*_repaired(document, name), *check(Context(card, document.lines, name, nested))]
     return LoadedCard(card, name, document.repairs, tuple(sorted(found, key=lambda each: each.line or 0)))
 
 

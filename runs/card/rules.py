@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from runs.card import executor_rules, shape
 from runs.card.context import Context
+from runs.card.executor_rules import check_executor
 from runs.card.findings import Finding, shown
 from runs.card.normal import architecture_value
+from runs.card.shape import check_shape
 from runs.card.values import entries, number, text, whole
 
 _MODEL_ROOT = re.compile(r"https://huggingface\.co/[^/\s?#]+/[^/\s?#]+/?")
@@ -29,7 +30,7 @@ def check(context: Context) -> list[Finding]:
     """Every finding on the card, in the order of its lines."""
     parts = (_provenance, _model, _architecture, _batch, _lengths, _hardware, _counts, _metric_source, _file)
     found = [finding for part in parts for finding in part(context)]
-    found += [*executor_rules.check(context), *shape.check(context)]
+    found += [*check_executor(context), *check_shape(context)]
     return sorted(found, key=lambda each: (each.line or 0, each.code))
 
 
@@ -104,6 +105,10 @@ def _batch(context: Context) -> Iterator[Finding]:
     elif isinstance(batch, list):
         message = f"batch_size is {shown(batch)}, not one global batch"
         yield context.at("batch_size_is_list", message, *_DATA, "batch_size")
+    scope = context.card.data.batch_size_scope
+    if scope not in (None, "global"):
+        message = f"batch_size_scope is {shown(scope)}, not global"
+        yield context.at("batch_size_not_global", message, *_DATA, "batch_size_scope")
 
 
 def _lengths(context: Context) -> Iterator[Finding]:

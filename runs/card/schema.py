@@ -109,8 +109,9 @@ class Data(Section):
     input_len: Count = None
     output_len: Count = None
     dataset: Text = None
+    batch_size_scope: Text = None
     known_extras: ClassVar[frozenset[str]] = frozenset({
-        "batch_size_scope", "max-model-len", "max-num-batched-tokens", "max-num-seqs", "max_tokens", "num_prompts",
+        "max-model-len", "max-num-batched-tokens", "max-num-seqs", "max_tokens", "num_prompts",
         "request_rate",
     })  # fmt: skip
 

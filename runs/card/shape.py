@@ -68,7 +68,7 @@ def _text_keys(data: dict[Any, Any], cls: type[Section]) -> dict[str, Any]:
     }
 
 
-def check(context: Context) -> Iterator[Finding]:
+def check_shape(context: Context) -> Iterator[Finding]:
     """Findings on kinds of values and unknown fields, in the whole card."""
     yield from _check_section(context, context.card, ())
 

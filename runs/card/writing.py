@@ -69,7 +69,7 @@ def with_plan(card: WorkloadCard, plan: ParallelPlan, iteration: int) -> Workloa
             f"the plan needs {plan.world_size} devices, the card has total_count {total}", "lower the degrees"
         )
     xpu = {"total_count": plan.world_size, "count_per_node": min(per_node or plan.world_size, plan.world_size)}
-    hardware = _changed(card.hardware, xpu_spec=_changed(card.xpu, **xpu))
+    hardware = _changed(card.hardware, xpu_spec=_changed(card.xpu, **xpu), **_renamed(card, plan.world_size))
     block = _changed(card.block, hardware=hardware, model=_changed(card.model, iteration=iteration))
     executor = _changed(card.executor, model_plan_parallelization=_changed(card.plan, **_plan(plan)))
     if plan.communication_library:
@@ -107,6 +107,12 @@ def _given(**facts: Any) -> dict[str, Any]:
 
 def _changed(section: AnySection, **changes: Any) -> AnySection:
     return section.model_copy(update=changes)
+
+
+def _renamed(card: WorkloadCard, devices: int) -> dict[str, str]:
+    """The name of a bundled environment ends with its number of devices: the right one."""
+    base, _, size = str(card.hardware.name or "").rpartition("-")
+    return {"name": f"{base}-{devices}"} if base and size == str(card.xpu.total_count) else {}
 
 
 def _description(workload: Workload, environment: Environment) -> str:

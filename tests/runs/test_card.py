@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runs.card import CODES, LoadedCard, load_card, parse_card, to_yaml
@@ -137,6 +137,7 @@ def replaced(old: str, new: str) -> str:
         ("    iteration: 5\n", "", "iteration_missing", "  model:"),
         ("    batch_size: 8\n", "", "batch_size_missing", "  data:"),
         ("batch_size: 8", "batch_size: [1, 2]", "batch_size_is_list", "batch_size:"),
+        ("batch_size: 8", "batch_size: 8\n    batch_size_scope: local", "batch_size_not_global", "batch_size_scope:"),
         ("batch_size: 8", "batch_size: eight", "wrong_type", "batch_size:"),
         ("batch_size: 8", "batch_size: true", "wrong_type", "batch_size:"),
         ("seq_len: 1024", "seq_len: -1", "not_positive", "seq_len:"),
@@ -181,6 +182,7 @@ def test_one_change_makes_one_finding_at_its_line(old: str, new: str, code: str,
     assert [(each.line, each.file) for each in found] == [(line, "card.yaml")]
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 5), st.integers(0, 40), st.sampled_from(["\n", "# words: here\n", "   \n"]))
 def test_lines_move_with_the_text_before_them(lines: int, at: int, filler: str) -> None:
     """Blank lines and comments anywhere before a field shift the line of its finding by as many."""

@@ -90,6 +90,7 @@ def test_both_spellings_of_active_parameters() -> None:
         ("model_family: llama-3.1-8b", "model_family:", "workload.model.model_family is missing"),
         ("precision: bf16", "precision:", "workload.model.precision is missing"),
         ("batch_size: 8", "batch_size: [1, 2]", "workload.data.batch_size is a list"),
+        ("batch_size: 8", "batch_size: 8\n    batch_size_scope: local", "batch_size_scope is 'local'"),
         ("batch_size: 8", "batch_size: 0", "workload.data.batch_size is 0"),
         ("    batch_size: 8\n", "", "workload.data.batch_size is missing"),
         ("seq_len: 1024", "seq_len: long", "workload.data.seq_len is 'long'"),

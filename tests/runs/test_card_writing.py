@@ -126,6 +126,12 @@ def test_devices_are_those_the_trial_used(tp: int, dp: int, total: int, per_node
     assert (card.xpu.total_count, card.xpu.count_per_node) == (total, per_node)
 
 
+def test_a_smaller_slice_of_a_bundled_environment_is_named_so() -> None:
+    card = card_from(catalogue.workload("wl4"), catalogue.environment("perlmutter-a100-16"))
+    smaller = with_plan(card, ParallelPlan("torchtitan", tp=2, dp_shard=4), 5)
+    assert smaller.environment() == replace(catalogue.environment("perlmutter-a100-8"), source="")
+
+
 def test_a_plan_for_more_devices_is_refused() -> None:
     with pytest.raises(BadInputError, match="needs 16 devices, the card has total_count 8"):
         with_plan(parse_card(CARD).card, ParallelPlan("torchtitan", tp=16), 5)
