@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 LARGEST_COUNT = 8192
 """Devices up to which a count that fits is looked for."""
 
-_GIB = 2**30
 _MOST_CONFIGS = 20_000
 _LEANEST: dict[str, tuple[Any, ...]] = {
     "activation_checkpointing": ("full",),
@@ -113,22 +112,13 @@ def _memory_refusal(plan: ParallelPlan, workload: Workload, environment: Environ
         return Refusal(FailureClass.INVALID_CONFIG, f"{error.message} ({error.hint})")
     if found.fits:
         return None
-    return Refusal(FailureClass.PREDICTED_OOM, f"memory: {_memory_text(found)}")
+    return Refusal(FailureClass.PREDICTED_OOM, f"memory: {found.describe()}")
 
 
 def _estimate(workload: Workload, environment: Environment, plan: ParallelPlan) -> MemoryEstimate:
     from backends import memory
 
     return memory.estimate(workload, environment, plan)
-
-
-def _memory_text(found: MemoryEstimate) -> str:
-    largest = sorted(found.parts.items(), key=lambda part: -part[1])
-    parts = ", ".join(f"{name} {size / _GIB:.2f}" for name, size in largest if size > 0)
-    return (
-        f"{found.total_bytes / _GIB:.2f} GiB a device of {found.limit_bytes / _GIB:.2f} GiB usable "
-        f"(a margin of {found.margin:.0%} is kept): {parts}"
-    )
 
 
 def require_feasible(problem: Problem) -> None:
@@ -184,7 +174,7 @@ def _report(
     where = f"{environment.total_xpus} x {environment.device.name}"
     return InfeasibleReport(
         f"infeasible: no config of {workload.name} with {framework.name} fits on {where}; the closest needs "
-        f"{_memory_text(found)}",
+        f"{found.describe()}",
         f"the smallest count of {environment.device.name} that fits is {count}" if count else "use larger devices",
         config,
         dict(found.parts),

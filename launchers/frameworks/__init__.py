@@ -20,7 +20,7 @@ _MODULES = {
     "sglang": "sglang",
     "command": "command",
 }
-_VERSION = re.compile(r"[-_=]*v?\d+(\.\d+)*([.+-]?\w+)*$")
+_VERSION = re.compile(r"[-_=]+v?\d+(\.\d+)*([.+-]?\w+)*$")
 
 
 def names() -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from runs.workload import Workload
 
 
 class SGLang(Framework):
-    """Expert groups are carved out of tp; what tp has beyond ep splits each expert. Replicas are servers of their own."""
+    """Expert groups are carved out of tp; what tp has beyond ep splits each expert. Replicas are separate servers."""
 
     name = "sglang"
     phases = ("inference", "serving")

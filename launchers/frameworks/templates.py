@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -19,7 +20,7 @@ import yaml
 from runs import expressions
 from runs.errors import BadInputError
 from runs.expressions import MissingFactError
-from runs.space import ConfigSpace
+from runs.space import ConfigSpace, Knob
 
 Facts = Mapping[str, Any]
 _DEGREES = ("tp", "cp", "pp", "dp")
@@ -53,14 +54,37 @@ def specialise(template: Mapping[str, Any], workload: Facts, environment: Facts)
         for entry in template.get("constraints", ())
         if _holds(entry.get("when"), {}, workload, environment)
     ]
-    return ConfigSpace.from_dict(
-        {
-            "name": template["name"],
-            "world_size": fold(template.get("world_size", " * ".join(_DEGREES)), absent),
-            "knobs": [_trimmed(entry, workload, environment) for entry in offered],
-            "constraints": [entry for entry in constraints if expressions.parse(entry["expression"]).knobs],
-        }
+    return _without_dead_choices(
+        ConfigSpace.from_dict(
+            {
+                "name": template["name"],
+                "world_size": fold(template.get("world_size", " * ".join(_DEGREES)), absent),
+                "knobs": [_trimmed(entry, workload, environment) for entry in offered],
+                "constraints": [entry for entry in constraints if expressions.parse(entry["expression"]).knobs],
+            }
+        ),
+        workload,
+        environment,
     )
+
+
+def _without_dead_choices(space: ConfigSpace, workload: Facts, environment: Facts) -> ConfigSpace:
+    """`space` without the choices that no valid config has; unchanged where no config is valid or facts are missing."""
+    if "batch_size" not in workload or "total_gpus" not in environment:
+        return space
+    if next(space.valid_configs(workload, environment), None) is None:
+        return space
+    knobs = tuple(
+        replace(knob, choices=tuple(c for c in knob.choices if _is_alive(space, knob, c, workload, environment)))
+        for knob in space.knobs
+    )
+    return replace(space, knobs=knobs)
+
+
+def _is_alive(space: ConfigSpace, knob: Knob, choice: Any, workload: Facts, environment: Facts) -> bool:
+    others = tuple(other for other in space.knobs if other.key != knob.key)
+    fixed = replace(space, knobs=(replace(knob, choices=(choice,)), *others))
+    return next(fixed.valid_configs(workload, environment), None) is not None
 
 
 def fold(text: str, values: Mapping[str, Any]) -> str:
