@@ -6,10 +6,10 @@ from sqlmodel import Session, col, select
 
 from runs.errors import BadInputError
 from runs.ledger import LlmAttempt, LlmOutcome, LlmRequest, StoredCall
-from runs.store import rows
 from runs.store.encoding import canonical, dump, redact, refuse_secrets, sha256
 from runs.store.errors import StoreError
 from runs.store.part import Part, now, run_row
+from runs.store.rows import llm_outcome, llm_request
 from runs.store.tables import LlmAttemptRow, LlmCallRow
 
 
@@ -96,7 +96,7 @@ class SqlLedger(Part):
             row = session.exec(statement).first()
         if row is None:
             return None
-        return StoredCall(_key(row), rows.llm_request(row), row.request_sha256, rows.llm_outcome(row))
+        return StoredCall(_key(row), llm_request(row), row.request_sha256, llm_outcome(row))
 
 
 def _call(session: Session, call_id: int) -> LlmCallRow:

@@ -12,11 +12,12 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 from sqlmodel import Session, select
 
-from runs.store import schema_1, views
 from runs.store.encoding import sha256, stamp
 from runs.store.engine import Database
 from runs.store.errors import StoreError
+from runs.store.schema_1 import TABLES
 from runs.store.tables import MetaRow, MigrationRow
+from runs.store.views import VIEW_NAMES, view_statements
 
 _RECORD = """CREATE TABLE schema_migrations (
     version INTEGER NOT NULL PRIMARY KEY,
@@ -44,14 +45,14 @@ class Migration:
 
 def _first(connection: Connection) -> None:
     key = _IDS.get(connection.dialect.name, _ID)
-    for statement in schema_1.TABLES:
+    for statement in TABLES:
         connection.execute(text(statement.replace("{id}", key)))
 
 
 MIGRATIONS: tuple[Migration, ...] = (Migration(1, "first schema", _first),)
 
 
-def applied(session: Session, where: str) -> int:
+def schema_version(session: Session, where: str) -> int:
     """The schema's version, 0 for an empty database.
 
     Raises:
@@ -88,7 +89,7 @@ def migrate(database: Database, migrations: Sequence[Migration], product_version
         StoreError: a newer product wrote the store, or a migration failed (its transaction is undone).
     """
     with database.reading() as session:
-        version = applied(session, database.where)
+        version = schema_version(session, database.where)
     refuse_newer(version, migrations, database.where)
     pending = sorted((m for m in migrations if m.version > version), key=lambda m: m.version)
     for migration in pending:
@@ -104,13 +105,13 @@ def update_views(database: Database, metric_columns: Sequence[str] | None) -> bo
     """
     with database.reading() as session:
         columns = _stored_columns(session) if metric_columns is None else list(metric_columns)
-        wanted = views.statements(columns)
+        wanted = view_statements(columns)
         stored = session.get(MetaRow, _VIEWS)
     if stored is not None and stored.value == sha256("\n".join(wanted)):
         return False
     with database.transaction() as session:
         connection = session.connection()
-        for name in views.NAMES:
+        for name in VIEW_NAMES:
             connection.execute(text(f"DROP VIEW IF EXISTS {name}"))
         for statement in wanted:
             connection.exec_driver_sql(statement)
@@ -123,7 +124,7 @@ def _apply(session: Session, migration: Migration, product_version: str) -> None
     connection = session.connection()
     if not sqlalchemy.inspect(connection).has_table(str(MigrationRow.__tablename__)):
         connection.execute(text(_RECORD))
-    for name in views.NAMES:  # tables under a view cannot be rebuilt; `update_views` makes the views again
+    for name in VIEW_NAMES:  # tables under a view cannot be rebuilt; `update_views` makes the views again
         connection.execute(text(f"DROP VIEW IF EXISTS {name}"))
     migration.apply(connection)
     session.add(

@@ -13,9 +13,31 @@ from sqlmodel import Session, col, select
 
 from runs.errors import BadInputError
 from runs.metric import MetricValue
-from runs.store import records, rows
 from runs.store.part import Part, run_row, trial_row
-from runs.store.records import RunStatus, TraceFile
+from runs.store.records import (
+    AttemptRecord,
+    LlmCallRecord,
+    MetricRecord,
+    PolicyRecord,
+    RunRecord,
+    RunStatus,
+    RunTotals,
+    ScoreRecord,
+    TraceFile,
+    TrialRecord,
+)
+from runs.store.rows import (
+    attempt_record,
+    llm_attempt,
+    llm_call_record,
+    metric_record,
+    metric_value,
+    policy_record,
+    run_record,
+    score_record,
+    trace_file,
+    trial_record,
+)
 from runs.store.tables import (
     AttemptRow,
     LlmAttemptRow,
@@ -38,7 +60,7 @@ class ReadPart(Part):
 
     def list_runs(
         self, status: RunStatus | None = None, kind: str | None = None, limit: int | None = None
-    ) -> list[records.RunRecord]:
+    ) -> list[RunRecord]:
         """Runs, the newest first."""
         statement = select(RunRow).order_by(col(RunRow.created).desc(), col(RunRow.id).desc())
         if status is not None:
@@ -46,9 +68,9 @@ class ReadPart(Part):
         if kind is not None:
             statement = statement.where(RunRow.kind == kind)
         with self._database.reading() as session:
-            return [rows.run_record(row) for row in session.exec(statement.limit(limit))]
+            return [run_record(row) for row in session.exec(statement.limit(limit))]
 
-    def run(self, reference: str) -> records.RunRecord:
+    def run(self, reference: str) -> RunRecord:
         """The run that `reference` means: an id, the beginning of exactly one id, or `latest`.
 
         Raises:
@@ -56,9 +78,9 @@ class ReadPart(Part):
         """
         with self._database.reading() as session:
             row = session.get(RunRow, reference)
-            return rows.run_record(_by_reference(session, reference) if row is None else row)
+            return run_record(_by_reference(session, reference) if row is None else row)
 
-    def trials(self, run_id: str, states: Iterable[TrialState] | None = None) -> list[records.TrialRecord]:
+    def trials(self, run_id: str, states: Iterable[TrialState] | None = None) -> list[TrialRecord]:
         """The trials of a run in order, refused and failed ones too, or only those in `states`."""
         statement = select(TrialRow).where(TrialRow.run_id == run_id).order_by(col(TrialRow.number))
         if states is not None:
@@ -67,12 +89,12 @@ class ReadPart(Part):
             run_row(session, run_id)
             return _with_details(session, list(session.exec(statement)))
 
-    def trial(self, run_id: str, number: int) -> records.TrialRecord:
+    def trial(self, run_id: str, number: int) -> TrialRecord:
         """One trial."""
         with self._database.reading() as session:
             return _with_details(session, [trial_row(session, run_id, number)])[0]
 
-    def best(self, run_id: str, fidelity: Fidelity | None = None) -> records.TrialRecord | None:
+    def best(self, run_id: str, fidelity: Fidelity | None = None) -> TrialRecord | None:
         """The succeeded trial with the highest score, the earlier one of equals; None when there is none.
 
         Measured and simulated trials are never ranked together: without `fidelity`, simulated ones count only in a
@@ -93,35 +115,35 @@ class ReadPart(Part):
                     return _with_details(session, [row])[0]
         return None
 
-    def attempts(self, run_id: str, number: int) -> list[records.AttemptRecord]:
+    def attempts(self, run_id: str, number: int) -> list[AttemptRecord]:
         """The attempts at a trial in order."""
         with self._database.reading() as session:
             key = trial_row(session, run_id, number).id
             statement = select(AttemptRow).where(AttemptRow.trial_id == key).order_by(col(AttemptRow.number))
-            return [rows.attempt_record(row) for row in session.exec(statement)]
+            return [attempt_record(row) for row in session.exec(statement)]
 
-    def scores(self, run_id: str, number: int) -> list[records.ScoreRecord]:
+    def scores(self, run_id: str, number: int) -> list[ScoreRecord]:
         """Every score a trial was given, the current one last."""
         with self._database.reading() as session:
             key = trial_row(session, run_id, number).id
             statement = select(ScoreRow).where(ScoreRow.trial_id == key).order_by(col(ScoreRow.id))
-            return [rows.score_record(row) for row in session.exec(statement)]
+            return [score_record(row) for row in session.exec(statement)]
 
-    def metric_values(self, run_id: str, number: int) -> list[records.MetricRecord]:
+    def metric_values(self, run_id: str, number: int) -> list[MetricRecord]:
         """Every metric value of a trial: all versions, retracted ones too, in the order they were stored."""
         with self._database.reading() as session:
             key = trial_row(session, run_id, number).id
             statement = select(MetricRow).where(MetricRow.trial_id == key).order_by(col(MetricRow.id))
-            return [rows.metric_record(row) for row in session.exec(statement)]
+            return [metric_record(row) for row in session.exec(statement)]
 
     def trace_files(self, run_id: str, number: int) -> list[TraceFile]:
         """The trace files of a trial, by path."""
         with self._database.reading() as session:
             key = trial_row(session, run_id, number).id
             statement = select(TraceRow).where(TraceRow.trial_id == key).order_by(col(TraceRow.path))
-            return [rows.trace_file(row) for row in session.exec(statement)]
+            return [trace_file(row) for row in session.exec(statement)]
 
-    def policy(self, reference: str) -> records.PolicyRecord:
+    def policy(self, reference: str) -> PolicyRecord:
         """The policy whose SHA-256 is, or alone begins with, `reference`.
 
         Raises:
@@ -135,7 +157,7 @@ class ReadPart(Part):
                 f"{'several policies begin' if found else 'no policy begins'} with {reference!r}",
                 "give more of the policy's SHA-256",
             )
-        return rows.policy_record(found[0])
+        return policy_record(found[0])
 
     def prompt(self, name: str) -> str:
         """The text of the prompt template whose SHA-256 is `name`."""
@@ -145,7 +167,7 @@ class ReadPart(Part):
             raise BadInputError(f"there is no prompt {name!r}", "give the prompt_hash of a call")
         return row.text
 
-    def llm_calls(self, run_id: str, iteration: int | None = None) -> list[records.LlmCallRecord]:
+    def llm_calls(self, run_id: str, iteration: int | None = None) -> list[LlmCallRecord]:
         """The LLM calls of a run (of one iteration) with their attempts, in the order they were begun."""
         statement = select(LlmCallRow).where(LlmCallRow.run_id == run_id).order_by(col(LlmCallRow.id))
         if iteration is not None:
@@ -154,7 +176,7 @@ class ReadPart(Part):
             run_row(session, run_id)
             return _with_attempts(session, run_id, list(session.exec(statement)))
 
-    def totals(self, run_id: str) -> records.RunTotals:
+    def totals(self, run_id: str) -> RunTotals:
         """What a run holds and cost so far."""
         with self._database.reading() as session:
             run_row(session, run_id)
@@ -164,7 +186,7 @@ class ReadPart(Part):
         hours = [trial.xpu_hours for trial in trials if trial.xpu_hours is not None]
         unknown_hours = sum(trial.xpu_hours is None and trial.launched is not None for trial in _ended(trials))
         known_cost, unknown_costs, known_hours = sum(costs, Decimal(0)), len(calls) - len(costs), math.fsum(hours)
-        return records.RunTotals(
+        return RunTotals(
             trials=dict(Counter(TrialState(trial.state) for trial in trials)),
             llm_calls=len(calls),
             llm_cost_usd=None if unknown_costs else known_cost,
@@ -198,7 +220,7 @@ def _by_reference(session: Session, reference: str) -> RunRow:
     return found[0]
 
 
-def _with_details(session: Session, trials: list[TrialRow]) -> list[records.TrialRecord]:
+def _with_details(session: Session, trials: list[TrialRow]) -> list[TrialRecord]:
     if not trials:
         return []
     metrics = _current_metrics(session, trials)
@@ -212,9 +234,7 @@ def _with_details(session: Session, trials: list[TrialRow]) -> list[records.Tria
     elif trials[0].policy_id is not None:
         row = session.get(PolicyRow, trials[0].policy_id)
         sources = {} if row is None else {row.id: row.source}
-    return [
-        rows.trial_record(trial, sources.get(trial.policy_id or ""), metrics.get(trial.id or 0, {})) for trial in trials
-    ]
+    return [trial_record(trial, sources.get(trial.policy_id or ""), metrics.get(trial.id or 0, {})) for trial in trials]
 
 
 def _current_metrics(session: Session, trials: list[TrialRow]) -> dict[int, dict[str, MetricValue]]:
@@ -227,7 +247,7 @@ def _current_metrics(session: Session, trials: list[TrialRow]) -> dict[int, dict
     found: dict[int, dict[str, MetricValue]] = defaultdict(dict)
     for row in session.connection().execute(statement):  # plain tuples: there may be thousands
         columns: tuple[Any, ...] = tuple(row)
-        found[columns[0]][columns[1]] = rows.metric_value(*columns[1:])
+        found[columns[0]][columns[1]] = metric_value(*columns[1:])
     return found
 
 
@@ -243,11 +263,11 @@ _METRIC_COLUMNS = sqlalchemy.select(
 )
 
 
-def _with_attempts(session: Session, run_id: str, calls: list[LlmCallRow]) -> list[records.LlmCallRecord]:
+def _with_attempts(session: Session, run_id: str, calls: list[LlmCallRow]) -> list[LlmCallRecord]:
     own = select(LlmCallRow.id).where(LlmCallRow.run_id == run_id)
     statement = select(LlmAttemptRow).where(col(LlmAttemptRow.call_id).in_(own)).order_by(col(LlmAttemptRow.number))
     attempts = defaultdict(list)
     for row in session.exec(statement):
-        attempts[row.call_id].append(rows.llm_attempt(row))
+        attempts[row.call_id].append(llm_attempt(row))
     numbers = dict(session.exec(select(TrialRow.id, TrialRow.number).where(TrialRow.run_id == run_id)).all())
-    return [rows.llm_call_record(call, attempts[call.id or 0], numbers.get(call.trial_id)) for call in calls]
+    return [llm_call_record(call, attempts[call.id or 0], numbers.get(call.trial_id)) for call in calls]

@@ -9,9 +9,19 @@ from typing import Any
 
 from runs.ledger import LlmAttempt, LlmOutcome, LlmRequest
 from runs.metric import MetricValue
-from runs.store import records
 from runs.store.encoding import moment, optional_moment
-from runs.store.records import RunStatus, Timings, TraceFile
+from runs.store.records import (
+    AttemptRecord,
+    LlmCallRecord,
+    MetricRecord,
+    PolicyRecord,
+    RunRecord,
+    RunStatus,
+    ScoreRecord,
+    Timings,
+    TraceFile,
+    TrialRecord,
+)
 from runs.store.tables import (
     AttemptRow,
     LlmAttemptRow,
@@ -39,9 +49,9 @@ _TRIAL_PLAIN = (
 )  # fmt: skip
 
 
-def run_record(row: RunRow) -> records.RunRecord:
+def run_record(row: RunRow) -> RunRecord:
     """The run of a row."""
-    return records.RunRecord(
+    return RunRecord(
         created=moment(row.created),
         finished=optional_moment(row.finished),
         status=RunStatus(row.status),
@@ -50,9 +60,9 @@ def run_record(row: RunRow) -> records.RunRecord:
     )
 
 
-def trial_record(row: TrialRow, source: str | None, metrics: dict[str, MetricValue]) -> records.TrialRecord:
+def trial_record(row: TrialRow, source: str | None, metrics: dict[str, MetricValue]) -> TrialRecord:
     """The trial of a row, with its policy's source and its current metric values."""
-    return records.TrialRecord(
+    return TrialRecord(
         state=TrialState(row.state),
         failure=_failure(row.failure),
         config=_optional_json(row.config),
@@ -69,9 +79,9 @@ def trial_record(row: TrialRow, source: str | None, metrics: dict[str, MetricVal
     )
 
 
-def attempt_record(row: AttemptRow) -> records.AttemptRecord:
+def attempt_record(row: AttemptRow) -> AttemptRecord:
     """The attempt of a row."""
-    return records.AttemptRecord(
+    return AttemptRecord(
         number=row.number,
         state=TrialState(row.state),
         handle=_optional_json(row.handle),
@@ -93,9 +103,9 @@ def metric_value(
     return MetricValue(name, version, unit, value, reason, _optional_json(detail), said)
 
 
-def metric_record(row: MetricRow) -> records.MetricRecord:
+def metric_record(row: MetricRow) -> MetricRecord:
     """The metric value of a row and whether it still counts."""
-    return records.MetricRecord(
+    return MetricRecord(
         value=metric_value(row.name, row.version, row.unit, row.value, row.reason, row.detail, row.warnings),
         retracted=row.retracted,
         retracted_reason=row.retracted_reason,
@@ -103,9 +113,9 @@ def metric_record(row: MetricRow) -> records.MetricRecord:
     )
 
 
-def score_record(row: ScoreRow) -> records.ScoreRecord:
+def score_record(row: ScoreRow) -> ScoreRecord:
     """The score of a row."""
-    return records.ScoreRecord(
+    return ScoreRecord(
         objective=row.objective,
         definition=json.loads(row.definition),
         score=row.score,
@@ -118,9 +128,9 @@ def trace_file(row: TraceRow) -> TraceFile:
     return TraceFile(row.path, row.size, row.sha256, row.kept, row.reason)
 
 
-def policy_record(row: PolicyRow) -> records.PolicyRecord:
+def policy_record(row: PolicyRow) -> PolicyRecord:
     """The policy of a row."""
-    return records.PolicyRecord(id=row.id, source=row.source, parent=row.parent, created=moment(row.created))
+    return PolicyRecord(id=row.id, source=row.source, parent=row.parent, created=moment(row.created))
 
 
 def llm_request(row: LlmCallRow) -> LlmRequest:
@@ -148,10 +158,10 @@ def llm_outcome(row: LlmCallRow) -> LlmOutcome | None:
     )
 
 
-def llm_call_record(row: LlmCallRow, attempts: Iterable[LlmAttempt], trial: int | None) -> records.LlmCallRecord:
+def llm_call_record(row: LlmCallRow, attempts: Iterable[LlmAttempt], trial: int | None) -> LlmCallRecord:
     """The call of a row with its attempts and the number of the trial it led to."""
     assert row.id is not None
-    return records.LlmCallRecord(
+    return LlmCallRecord(
         id=row.id,
         request=llm_request(row),
         request_sha256=row.request_sha256,

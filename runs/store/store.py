@@ -12,13 +12,12 @@ from typing import Any, Self
 from sqlalchemy import text
 
 from runs.errors import BadInputError
-from runs.store import migrations
 from runs.store.engine import Database, explain, explained, sqlite_file
 from runs.store.errors import StoreError
 from runs.store.home import refuse_network, resolve_home, resolve_url
 from runs.store.ledger import SqlLedger
 from runs.store.lock import WriterLock, holder, is_held
-from runs.store.migrations import MIGRATIONS, Migration
+from runs.store.migrations import MIGRATIONS, Migration, migrate, refuse_newer, schema_version, update_views
 from runs.store.part import run_row
 from runs.store.read_part import ReadPart
 from runs.store.run_part import RunPart
@@ -46,7 +45,7 @@ class Store(RunPart, TrialPart, ReadPart):
         product_version: str = "",
         known: Sequence[Migration] = MIGRATIONS,
     ) -> Store:
-        """Open the store at `home` (see `resolve_home`), or the database `url` (see `resolve_url`) with files at `home`.
+        """Open the store: files at `home` (see `resolve_home`), the database there or at `url` (see `resolve_url`).
 
         To write is to be the only writer: folders and tables are made, migrations applied, runs left running by a
         process that died become interrupted, and the views get a column per metric of `metric_columns` (None: as
@@ -70,8 +69,8 @@ class Store(RunPart, TrialPart, ReadPart):
         try:
             database = Database(address, str(file or place), writable=True)
             store = cls(database, place, address, lock, lock_path)
-            migrations.migrate(database, known, product_version)
-            migrations.update_views(database, metric_columns)
+            migrate(database, known, product_version)
+            update_views(database, metric_columns)
             if file is not None:  # on a server, runs of other machines may be alive
                 store.mark_interrupted()
         except BaseException:
@@ -88,8 +87,8 @@ class Store(RunPart, TrialPart, ReadPart):
         frozen = file is not None and _is_frozen(file, lock_path)
         database = Database(url, str(file or home), writable=False, frozen=frozen)
         with database.reading() as session:
-            schema = migrations.applied(session, database.where)
-        migrations.refuse_newer(schema, known, database.where)
+            schema = schema_version(session, database.where)
+        refuse_newer(schema, known, database.where)
         if schema == 0:
             raise BadInputError(f"the store at {database.where} is empty", "start a search first, or give --home")
         if schema < max(migration.version for migration in known):

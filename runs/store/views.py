@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from runs.errors import BadInputError
 
-NAMES = ("workload_cards", "leaderboard", "current_metric_values")
+VIEW_NAMES = ("workload_cards", "leaderboard", "current_metric_values")
 CARD_COLUMNS = (
     "model_family", "phase", "framework_name", "framework_version", "batch_size", "seq_len", "precision",
     "xpu_model", "total_count",
@@ -25,7 +25,7 @@ WHERE NOT m.retracted AND m.id = (
 )"""
 
 
-def statements(metric_columns: Sequence[str]) -> list[str]:
+def view_statements(metric_columns: Sequence[str]) -> list[str]:
     """The statements that make the views, each metric of `metric_columns` being a column.
 
     A metric called like a column the views already have (`num_xpus`) gets no second one.

@@ -49,7 +49,7 @@ def _killed_writer(home: Path, delay: float) -> int:
 
 def test_kill_9_leaves_whole_rows_and_loses_nothing_that_was_promised(home: Path) -> None:
     generator = random.Random(5)
-    for round_number in range(3):
+    for round_number in range(2):
         promised = _killed_writer(home, generator.uniform(0.05, 0.4))
         with Store.open(home, write=True) as store:
             assert store.check() == []
