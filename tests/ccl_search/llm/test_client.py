@@ -236,9 +236,9 @@ def test_a_retry_after_longer_than_the_jitter_is_waited_for(make: Maker, clock: 
 
 def test_a_slow_answer_runs_into_the_timeout(make: Maker, ledger: MemoryLedger) -> None:
     slow = Reply(prose().body, delay_s=5)
-    with MessagesApi([slow, policy(GOOD)]) as api:
+    with MessagesApi([slow], default=policy(GOOD)) as api:  # on a busy machine the quick answer may be late as well
         reply = make(api, options=ClientOptions(api.url, KEY, timeout_s=0.3)).call(request())
-        assert len(api.bodies) == 2
+    assert reply.stop_reason == "tool_use"
     first = ledger.attempts[reply.call_id][0]
     assert (first.http_status, first.error_type) == (None, "connection_timeout")
 

@@ -61,7 +61,11 @@ def test_a_run_is_stored_without_secrets_and_replayed_from_the_file(store: Store
         live.close()
     calls = store.llm_calls(run_id)
     assert [call.id for call in calls] == list(proposal.llm_calls)
-    assert {call.prompt_hash for call in calls} == {prompts.prompt_hash()} == {store.add_prompt(prompts.full_text())}
+    assert (
+        {call.request.prompt_hash for call in calls}
+        == {prompts.prompt_hash()}
+        == {store.add_prompt(prompts.full_text())}
+    )
     # twice 1,200 tokens at $4 and 340 at $20 a million
     assert store.totals(run_id).llm_cost_usd == 2 * Decimal("0.0116")
     replayed = ClaudeProposer(store.ledger, check=check, client=ReplayClient(store.ledger, run_id))
