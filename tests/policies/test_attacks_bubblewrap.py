@@ -1,13 +1,13 @@
-"""Every attack against full Python shut in by bubblewrap."""
+"""Every attempt to break out of full Python shut in by bubblewrap; bad results are tried under Landlock only."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.policies.arena import Arena, check_attack, process_runner
-from tests.policies.attacks import ATTACKS, Attack
+from tests.policies.arena import Arena, check_attack
+from tests.policies.attacks import BREAKOUTS, Attack
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", BREAKOUTS, ids=lambda attack: attack.name)
 def test_attack(attack: Attack, arena: Arena) -> None:
-    check_attack(attack, process_runner("bubblewrap"), arena)
+    check_attack(attack, "bubblewrap", arena)

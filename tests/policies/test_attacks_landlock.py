@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.policies.arena import Arena, check_attack, process_runner
+from tests.policies.arena import Arena, check_attack
 from tests.policies.attacks import ATTACKS, Attack
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_attack(attack: Attack, arena: Arena) -> None:
-    check_attack(attack, process_runner("landlock+seccomp"), arena)
+    check_attack(attack, "landlock+seccomp", arena)

@@ -16,7 +16,6 @@ from policies.runner import PolicyLimits
 from runs.errors import TargetUnavailableError
 from tests.policies.arena import (
     MEMORY,
-    SECONDS,
     Arena,
     check_attack,
     harmless,
@@ -44,14 +43,14 @@ def no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unconfined_still_has_limits_and_the_call_filter(name: str, arena: Arena) -> None:
     if not child.seccomp_available():
         pytest.skip("this kernel has no system call filter")
-    check_attack(BY_NAME[name], process_runner("none"), arena)
+    check_attack(BY_NAME[name], "none", arena)
 
 
 @pytest.mark.parametrize("name", _NAMESPACES)
 def test_bubblewrap_holds_without_the_call_filter(name: str, arena: Arena, no_filter: None) -> None:
     runner = process_runner("bubblewrap")
 
-    with harmless(arena, SECONDS * 2 + 3):
+    with harmless(arena, 7):
         _, text = outcome(runner, arena.source(BY_NAME[name]))
 
     assert SECRET not in text
@@ -62,7 +61,7 @@ def test_landlock_holds_without_the_call_filter(attack: Attack, arena: Arena, mo
     runner = process_runner("landlock+seccomp")
     monkeypatch.setattr(child, "seccomp_available", lambda: False)
 
-    with harmless(arena, SECONDS * 2 + 3):
+    with harmless(arena, 7):
         kind, text = outcome(runner, arena.source(attack))
 
     assert kind == "forbidden"
@@ -118,7 +117,7 @@ def test_no_confinement_is_an_error_unless_allowed(monkeypatch: pytest.MonkeyPat
 
     assert "bubblewrap" in caught.value.hint
     assert confinement.confinement_level() == "none"
-    limits = PolicyLimits(seconds=SECONDS, memory_bytes=MEMORY)
+    limits = PolicyLimits(memory_bytes=MEMORY)
     runner = ProcessRunner(unconfined=True, limits=limits)
     assert runner.level == "none"
     assert outcome(runner, body("return {'tp': 1}"))[0] == "ok"

@@ -89,13 +89,13 @@ _VALUES = st.one_of(
 _CONFIGS = st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), _VALUES, max_size=64)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(config=_CONFIGS)
 def test_values_survive_the_way_through_monty(monty: MontyRunner, config: dict[str, Any]) -> None:
     assert typed(monty.evaluate(ECHO, {"echo": config}, {})) == typed(config)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(config=_CONFIGS)
 def test_values_survive_the_way_through_a_process(process: ProcessRunner, config: dict[str, Any]) -> None:
     assert typed(process.evaluate(ECHO, {"echo": config}, {})) == typed(config)
