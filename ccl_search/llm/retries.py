@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState, Retrying
 
 RETRIED_KINDS = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
+_DOZE_S = 0.1
 LOCAL_KINDS = frozenset({"truncated_answer", "malformed_answer", "connection_error", "connection_timeout"})
 
 
@@ -61,8 +62,7 @@ class RetryNotice:
 class RetryPolicy:
     """Seconds: at most `total_s` from the first attempt on, waits included; `retry-after` counts up to its cap.
 
-    `cancelled` ends a wait at once. `sleep` and `clock` are injectable for tests; `sleep` waits on `cancelled` unless
-    given.
+    `cancelled` ends a wait at once. `sleep` and `clock` are injectable for tests.
     """
 
     total_s: float = 900.0
@@ -100,7 +100,13 @@ class RetryPolicy:
         )
 
     def _wait(self, seconds: float) -> None:
-        (self.sleep or self.cancelled.wait)(seconds)
+        (self.sleep or self._doze)(seconds)
+
+    def _doze(self, seconds: float) -> None:
+        # Not `cancelled.wait`: a signal handler that sets the event while its lock is held here would block for ever.
+        end = time.monotonic() + seconds
+        while not self.cancelled.is_set() and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, _DOZE_S))
 
 
 def is_transient(error: BaseException) -> bool:

@@ -85,3 +85,14 @@ def test_an_error_of_the_api_is_stored_and_comes_back_in_a_replay(store: Store, 
     with pytest.raises(LlmRequestError, match="too strange"):
         ClaudeProposer(store.ledger, client=ReplayClient(store.ledger)).propose(context(run_id=run_id))
     assert store.totals(run_id).known_llm_cost_usd == 0
+
+
+def test_the_transcript_query_of_the_docs_runs(store: Store, run_id: str) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "llm.md").read_text(encoding="utf-8")
+    query = text.split("```sql\n")[1].split("```")[0]
+    with MessagesApi([policy(GOOD)]) as api:
+        client = AnthropicClient(store.ledger, options=ClientOptions(api.url, KEY))
+        ClaudeProposer(store.ledger, client=client).propose(context(run_id=run_id))
+        client.close()
+    (row,) = store.query(query.replace("…", run_id))
+    assert (row["purpose"], row["stop_reason"], row["cost_usd"]) == ("propose", "tool_use", "0.0116")
