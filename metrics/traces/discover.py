@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from metrics.traces.kineto.reader import open_trace
+from metrics.traces.raw import open_trace
 from runs.errors import BadInputError
 
 _PEEK = 1 << 18

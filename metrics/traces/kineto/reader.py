@@ -2,63 +2,26 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, cast
 
 from metrics.traces.kineto.build import lanes
 from metrics.traces.kineto.stream import Contents, iterate, read_blocks
+from metrics.traces.raw import Observe, blocks_of
 from metrics.traces.timeline import Lane
 
-BLOCK = 16 << 20
 _RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_]?(\d+)|(?:^|[-_.])(\d+)(?=\.)", re.IGNORECASE)
 
 
-def open_trace(path: Path) -> IO[bytes]:
-    """The file's bytes, decompressed where its first bytes say gzip (names lie).
-
-    `isal` decompresses about twice as fast as zlib; it is used where it is installed.
-    """
-    with path.open("rb") as raw:
-        magic = raw.read(2)
-    if magic != b"\x1f\x8b":
-        return path.open("rb")
-    return cast("IO[bytes]", _gzip().open(str(path), "rb"))
-
-
-def _gzip() -> Any:
-    try:
-        return import_module("isal.igzip")
-    except ImportError:
-        return gzip
-
-
-def blocks_of(path: Path) -> Iterator[bytes]:
-    """The decompressed file in blocks."""
-    with open_trace(path) as stream:
-        while block := stream.read(BLOCK):
-            yield block
-
-
-def read(path: Path, source: str, observe: Callable[[bytes], None] | None = None) -> tuple[list[Lane], list[str]]:
+def read(path: Path, source: str, observe: Observe | None = None) -> tuple[list[Lane], list[str]]:
     """The lanes of one file and the warnings about it, each naming the file.
 
-    `observe` sees every block (for hashing). `source` is how the user knows the file.
+    `observe` sees the bytes of the file as they are on disk (for hashing). `source` is how the user knows the file.
     """
     problems: list[str] = []
-    contents = read_blocks(_observed(iterate(blocks_of(path), problems), observe))
+    contents = read_blocks(iterate(blocks_of(path, observe), problems))
     contents.problems[:0] = problems
     return lanes(contents, source, rank_of(contents, path)), warnings_of(contents, source)
-
-
-def _observed(blocks: Iterator[bytes], observe: Callable[[bytes], None] | None) -> Iterator[bytes]:
-    for block in blocks:
-        if observe is not None:
-            observe(block)
-        yield block
 
 
 def rank_of(contents: Contents, path: Path) -> int:

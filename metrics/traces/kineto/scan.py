@@ -48,7 +48,7 @@ class Layout:
         return cls(
             separator=separator,
             frames=cats(_FRAME_CATS),
-            skip=_SKIPPED_PHASES + cats(_SKIPPED_CATS),
+            skip=(operators[0] + b"aten::", *_SKIPPED_PHASES, *cats(_SKIPPED_CATS)),
             device=cats(("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")),
             launch=cats(("cuda_runtime", "cuda_driver", "Runtime", "hip_runtime")),
             operators=operators,
@@ -65,24 +65,26 @@ class Picked:
     other: list[bytes] = field(default_factory=list)
 
 
-def pick(layout: Layout, chunk: bytes) -> Picked:
-    """The wanted events of a chunk that begins at an event start and ends before another."""
-    out = Picked()
-    separator, operators, kept = layout.separator, layout.operators, layout.kept_operators
-    skip = layout.skip if b"run_batch" in chunk else layout.frames + layout.skip
-    device, launch, other = out.device.append, out.launch.append, out.other.append
-    for piece in chunk.split(separator)[1:]:
-        if piece.startswith(operators) and not piece.startswith(kept):
-            continue
-        if piece.startswith(skip):
-            continue
-        if piece.startswith(layout.device):
-            device(piece)
-        elif piece.startswith(layout.launch):
-            launch(piece)
-        else:
-            other(piece)
-    return Picked(_close(separator, out.device), _close(separator, out.launch), _close(separator, out.other))
+def cut(layout: Layout, text: bytes) -> tuple[list[bytes], bytes] | None:
+    """The whole events of a text that begins at an event start, without their separators, and the text of the last event,
+    which may go on in the next block. None when some event of the text has another layout."""
+    pieces = text.split(layout.separator)
+    if pieces[0] or len(pieces) - 1 != text.count(b'"ph"'):
+        return None
+    return pieces[1:-1], layout.separator + pieces[-1]
+
+
+def pick(layout: Layout, pieces: list[bytes], frames: bool) -> Picked:
+    """The wanted events among `pieces`; Python frames are kept only where `frames` (a chunk that names a serving loop)."""
+    skip = layout.skip if frames else layout.frames + layout.skip
+    rest = [piece for piece in pieces if not piece.startswith(skip)]
+    device = [piece for piece in rest if piece.startswith(layout.device)]
+    launch = [piece for piece in rest if piece.startswith(layout.launch)]
+    known, operators, kept = layout.device + layout.launch, layout.operators, layout.kept_operators
+    other = [piece for piece in rest if not piece.startswith(known)]
+    other = [piece for piece in other if not piece.startswith(operators) or piece.startswith(kept)]
+    separator = layout.separator
+    return Picked(_close(separator, device), _close(separator, launch), _close(separator, other))
 
 
 def _close(separator: bytes, pieces: list[bytes]) -> list[bytes]:

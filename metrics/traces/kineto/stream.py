@@ -68,11 +68,10 @@ class Stream:
     def _cut(self) -> None:
         """Take the whole events of the text, leave the last one (it may go on in the next block)."""
         layout, text = self._layout, self._text
-        if layout is not None and text.count(layout.separator) == text.count(b'"ph"') and text.startswith(b"{"):
-            cut = text.rfind(layout.separator)
-            if cut > 0:
-                self.out.events.take(scan.pick(layout, text[:cut]))
-                self._text = text[cut:]
+        found = scan.cut(layout, text) if layout is not None else None
+        if layout is not None and found is not None:
+            pieces, self._text = found
+            self.out.events.take(scan.pick(layout, pieces, frames=b"run_batch" in text))
             return
         cut = scan.last_boundary(text)
         if cut > 0 and self.out.events.take_list(text[:cut].rstrip().rstrip(b",")):
