@@ -86,7 +86,7 @@ def holder(path: Path) -> int | None:
 
 def _read_pid(path: Path) -> int | None:
     try:
-        return int(path.read_text(encoding="ascii"))
+        return int(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
 

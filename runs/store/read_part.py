@@ -180,30 +180,39 @@ class ReadPart(Part):
         """What a run holds and cost so far."""
         with self._database.reading() as session:
             run_row(session, run_id)
-            trials = list(session.exec(select(TrialRow).where(TrialRow.run_id == run_id)))
-            calls = list(session.exec(select(LlmCallRow).where(LlmCallRow.run_id == run_id)))
+            trials = session.connection().execute(_TRIAL_SUMS.where(col(TrialRow.run_id) == run_id)).all()
+            calls = session.connection().execute(_CALL_SUMS.where(col(LlmCallRow.run_id) == run_id)).all()
         costs = [Decimal(call.cost_usd) for call in calls if call.cost_usd is not None]
-        hours = [trial.xpu_hours for trial in trials if trial.xpu_hours is not None]
-        unknown_hours = sum(trial.xpu_hours is None and trial.launched is not None for trial in _ended(trials))
-        known_cost, unknown_costs, known_hours = sum(costs, Decimal(0)), len(calls) - len(costs), math.fsum(hours)
+        hours = math.fsum(trial.xpu_hours for trial in trials if trial.xpu_hours is not None)
+        unknown_hours = sum(None not in (t.launched, t.finished) and t.xpu_hours is None for t in trials)
+        cost, unknown_costs = sum(costs, Decimal(0)), len(calls) - len(costs)
         return RunTotals(
             trials=dict(Counter(TrialState(trial.state) for trial in trials)),
             llm_calls=len(calls),
-            llm_cost_usd=None if unknown_costs else known_cost,
-            known_llm_cost_usd=known_cost,
+            llm_cost_usd=None if unknown_costs else cost,
+            known_llm_cost_usd=cost,
             unknown_cost_calls=unknown_costs,
             input_tokens=sum(call.input_tokens or 0 for call in calls),
             cache_read_tokens=sum(call.cache_read_tokens or 0 for call in calls),
             cache_write_tokens=sum(call.cache_write_tokens or 0 for call in calls),
             output_tokens=sum(call.output_tokens or 0 for call in calls),
-            xpu_hours=None if unknown_hours else known_hours,
-            known_xpu_hours=known_hours,
+            xpu_hours=None if unknown_hours else hours,
+            known_xpu_hours=hours,
             unknown_hours_trials=unknown_hours,
         )
 
 
-def _ended(trials: Iterable[TrialRow]) -> list[TrialRow]:
-    return [trial for trial in trials if trial.finished is not None]
+# Columns alone: the texts of trials and requests are long, and totals are asked for in every iteration.
+_TRIAL_SUMS = sqlalchemy.select(
+    col(TrialRow.state), col(TrialRow.launched), col(TrialRow.finished), col(TrialRow.xpu_hours)
+)
+_CALL_SUMS = sqlalchemy.select(
+    col(LlmCallRow.cost_usd),
+    col(LlmCallRow.input_tokens),
+    col(LlmCallRow.cache_read_tokens),
+    col(LlmCallRow.cache_write_tokens),
+    col(LlmCallRow.output_tokens),
+)
 
 
 def _by_reference(session: Session, reference: str) -> RunRow:

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -328,6 +329,37 @@ def test_a_store_on_a_read_only_disk_can_be_read(small_disk: Path) -> None:
         assert store.query("SELECT avg_step_time FROM leaderboard") == [{"avg_step_time": 1.0}]
     with pytest.raises(StoreError, match=r"cannot write beside the store.*Read-only"):
         Store.open(small_disk / "home", write=True)
+
+
+def _read_as_nobody(home: Path) -> str:
+    """What a process without rights in the folder reads: the number of trials, by both ways, and the writer."""
+    end, start = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgid(65534)
+            os.setuid(65534)
+            with Store.open(home) as reader:
+                trials = reader.trials(reader.run("latest").id)
+                told = f"{len(trials)} {reader.query('SELECT count(*) AS n FROM trials')[0]['n']} {reader.writer_pid()}"
+        except BaseException as error:
+            told = repr(error)
+        os.write(start, told.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(start)
+    with os.fdopen(end) as pipe:
+        return pipe.read()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody without rights")
+def test_somebody_who_may_only_read_can_read_while_a_search_writes_and_after() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
+        Path(folder).chmod(0o755)
+        with Store.open(Path(folder) / "home", write=True) as store:
+            make.add_success(store, store.create_run(make.new_run()), 1.0)
+            assert _read_as_nobody(Path(folder) / "home") == f"1 1 {os.getpid()}"
+        assert _read_as_nobody(Path(folder) / "home") == "1 1 None"
 
 
 def test_a_database_another_program_locks_is_called_locked(
