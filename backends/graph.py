@@ -36,7 +36,8 @@ class Task:
     """Segments that run back to back on one stream of one class (of several for a message or a global collective).
 
     `deps` are indices of tasks that must have ended. `groups` are the ranks of its collectives where they do not
-    follow from class and axis. `label` is what a profiler would show; `step` counts iterations of inference.
+    follow from class and axis. `label` is what a profiler would show; `step` counts iterations of inference, `work`
+    the sequences and tokens of one.
     """
 
     index: int
@@ -50,6 +51,7 @@ class Task:
     chunk: int = 0
     step: int = 0
     groups: Groups | None = None
+    work: tuple[int, int] = (0, 0)
 
 
 @dataclass
@@ -68,6 +70,7 @@ class ExecutionGraph:
     def add(
         self, classes: tuple[int, ...], stream: str, segments: tuple[Segment, ...], label: str, phase: str, *,
         deps: Iterable[int | None] = (), microbatch: int = 0, chunk: int = 0, step: int = 0, groups: Groups | None = None,
+        work: tuple[int, int] = (0, 0),
     ) -> int:  # fmt: skip
         """Append a task; it also waits for the task before it on each of its streams. Returns its index."""
         index = len(self.tasks)
@@ -78,7 +81,7 @@ class ExecutionGraph:
                 needed.add(before)
             self._last[one, stream] = index
         self.tasks.append(
-            Task(index, classes, stream, segments, sorted(needed), label, phase, microbatch, chunk, step, groups)
+            Task(index, classes, stream, segments, sorted(needed), label, phase, microbatch, chunk, step, groups, work)
         )
         return index
 

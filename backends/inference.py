@@ -94,6 +94,7 @@ class _Serving:
     parts: ModelParts
     messages: dict[tuple[int, int, int], int] = field(default_factory=dict)
     units: dict[int, list[int]] = field(default_factory=dict)
+    work: tuple[int, int] = (0, 0)
     _once: dict[tuple[object, ...], Segment] = field(default_factory=dict)
     _passes: dict[tuple[object, ...], tuple[Segment, ...]] = field(default_factory=dict)
 
@@ -102,6 +103,7 @@ class _Serving:
         steps = iterations(self.graph.workload, plan)
         self.graph.steps = len(steps)
         for step, iteration in enumerate(steps):
+            self.work = (iteration.sequences, iteration.tokens)
             groups = min(plan.pp, iteration.sequences) if iteration.phase == "decode" else 1
             for group in range(groups):
                 for stage in range(plan.pp):
@@ -191,8 +193,8 @@ class _Serving:
         group: int,
     ) -> int:  # fmt: skip
         return self.graph.add(
-            (stage,), COMPUTE, segments, label, phase, deps=deps, microbatch=group, step=step
-        )  # fmt: skip
+            (stage,), COMPUTE, segments, label, phase, deps=deps, microbatch=group, step=step, work=self.work
+        )
 
     def _streamed(
         self, segments: tuple[Segment, ...], stage: int, deps: list[int | None], label: str, phase: str, step: int,

@@ -74,7 +74,7 @@ def _latencies(graph: ExecutionGraph, timelines: tuple[RankTimeline, ...]) -> tu
     if graph.workload.is_training:
         return None, None
     last = timelines[-1]
-    phases = {run.task.step: run.task.phase for run in last.runs}
+    phases = {run.task.step: run.task.phase for run in last.runs if run.task.phase in ("prefill", "decode")}
     prefill = [span for step, span in enumerate(last.spans) if phases.get(step) == "prefill"]
     decode = [span for step, span in enumerate(last.spans) if phases.get(step) == "decode"]
     ttft = prefill[-1][1] * 1e-9 if prefill else None

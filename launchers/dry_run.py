@@ -1,0 +1,145 @@
+"""The `dry-run` target: a job is simulated in this process and leaves the trace files a profiler would have left."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from backends.calibration import UNCALIBRATED, Calibration
+from backends.dry_run import dry_run
+from backends.memory import DEFAULT_MARGIN, MemoryEstimate, estimate
+from backends.timeline import SimulationResult
+from backends.trace import TraceInfo, write_traces
+from launchers.base import Handle, Job, JobState
+from runs.errors import BadInputError, CclSearchError
+from runs.trial import Execution, Fidelity, FailureClass, TrialState
+
+EXECUTION_FILE = "execution.json"
+BACKENDS = ("flow",)
+
+
+class DryRunLauncher:
+    """Simulates jobs. Everything happens in `submit`; the handle names the directory that holds the outcome.
+
+    Args:
+        backend: the simulator; `flow` is built in.
+        calibration: factors fitted to measurements, or the neutral ones.
+        compress: write `.json.gz` traces.
+        memory_margin: how far above the device's memory an estimate may lie (see `backends.memory`).
+    """
+
+    name = "dry-run"
+
+    def __init__(
+        self, backend: str = "flow", calibration: Calibration = UNCALIBRATED, compress: bool = False,
+        memory_margin: float = DEFAULT_MARGIN,
+    ) -> None:  # fmt: skip
+        if backend not in BACKENDS:
+            raise BadInputError(f"the dry run has no backend {backend!r}", f"choose one of {', '.join(BACKENDS)}")
+        self.backend = backend
+        self.calibration = calibration
+        self.compress = compress
+        self.memory_margin = memory_margin
+
+    def submit(self, job: Job) -> Handle:
+        """Simulate `job` and write its trace and `execution.json`; the job is finished when this returns.
+
+        What is wrong with the config is the job's outcome, not an error of this call.
+
+        Raises:
+            OSError: the job's directory cannot be written.
+        """
+        started = time.perf_counter()
+        job.directory.mkdir(parents=True, exist_ok=True)
+        outcome = self._run(job)
+        outcome["seconds"] = time.perf_counter() - started
+        path = job.directory / EXECUTION_FILE
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(outcome, indent=1, sort_keys=True), encoding="utf-8")
+        temporary.replace(path)
+        return {"launcher": self.name, "directory": str(job.directory), "attempt": job.attempt}
+
+    def poll(self, handle: Handle) -> JobState:
+        """FINISHED once the outcome is written, UNKNOWN when there is none."""
+        return JobState.FINISHED if _outcome_path(handle).exists() else JobState.UNKNOWN
+
+    def cancel(self, handle: Handle) -> None:
+        """Nothing runs any more when `submit` has returned."""
+
+    def collect(self, handle: Handle) -> Execution:
+        """The stored outcome as an `Execution`; a missing one is a launch failure."""
+        path = _outcome_path(handle)
+        if not path.exists():
+            return _failed(FailureClass.LAUNCH, f"{path} is missing: the simulation was interrupted", {}, None)
+        outcome = json.loads(path.read_text(encoding="utf-8"))
+        provenance, seconds = outcome["provenance"], outcome["seconds"]
+        if outcome["failure"]:
+            return _failed(FailureClass(outcome["failure"]), outcome["evidence"], provenance, seconds)
+        done = Execution(TrialState.SUCCEEDED, trace_dir=path.parent / "trace", evidence="")
+        return replace(
+            done, fidelity=Fidelity.SIMULATED, seconds=seconds, xpu_hours=0.0, provenance=provenance
+        )
+
+    # --- one simulation ---------------------------------------------------------------------------------------------
+
+    def _run(self, job: Job) -> dict[str, Any]:
+        try:
+            memory = estimate(job.workload, job.environment, job.plan, self.memory_margin)
+            if not memory.fits:
+                return self._outcome(FailureClass.OOM, f"out of memory (simulated): {memory.describe()}", memory)
+            result = dry_run(job.workload, job.environment, job.plan, self.calibration)
+        except CclSearchError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            return self._outcome(FailureClass.FRAMEWORK_ERROR, f"{error.message}{hint}", None)
+        info = write_traces(result, job.trace_dir, self.compress)
+        return self._success(result, info)
+
+    def _outcome(self, failure: FailureClass, evidence: str, memory: MemoryEstimate | None) -> dict[str, Any]:
+        provenance = {"backend": self.backend, "calibration": self.calibration.name}
+        return {
+            "failure": failure.value, "evidence": evidence, "provenance": provenance,
+            "memory": memory.as_dict() if memory else None,
+        }  # fmt: skip
+
+    def _success(self, result: SimulationResult, info: TraceInfo) -> dict[str, Any]:
+        provenance = {"backend": result.backend, "version": result.version, "calibration": result.calibration}
+        return {
+            "failure": None, "evidence": "", "provenance": {**provenance, "detail": result.detail}, **info.as_dict(),
+            "backend": result.backend, "version": result.version, "calibration": result.calibration,
+            "memory": result.memory.as_dict() if result.memory else None, "simulated": _figures(result),
+        }  # fmt: skip
+
+
+def _figures(result: SimulationResult) -> dict[str, float | None]:
+    names = ("wall_s", "compute_s", "comm_s", "exposed_s", "bubble_s", "ttft_s", "tpot_s")
+    return {name: getattr(result, name) for name in names}
+
+
+def _failed(failure: FailureClass, evidence: str, provenance: dict[str, Any], seconds: float | None) -> Execution:
+    return Execution(
+        TrialState.FAILED, failure=failure, evidence=evidence, fidelity=Fidelity.SIMULATED, seconds=seconds,
+        xpu_hours=0.0, provenance=provenance,
+    )  # fmt: skip
+
+
+def _outcome_path(handle: Handle) -> Path:
+    return Path(handle["directory"]) / EXECUTION_FILE
+
+
+def from_settings(settings: dict[str, Any]) -> DryRunLauncher:
+    """Build the launcher from a target's settings: `backend`, `calibration` (a mapping), `compress`, `memory_margin`.
+
+    Raises:
+        BadInputError: a setting is unknown or unusable.
+    """
+    known = {"backend", "calibration", "compress", "memory_margin"}
+    unknown = sorted(set(settings) - known)
+    if unknown:
+        raise BadInputError(f"dry-run: unknown setting {', '.join(unknown)}", f"known: {', '.join(sorted(known))}")
+    given = dict(settings)
+    if isinstance(given.get("calibration"), dict):
+        given["calibration"] = Calibration.from_dict(given["calibration"])
+    return DryRunLauncher(**given)
