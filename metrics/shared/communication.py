@@ -34,13 +34,7 @@ def steps_of(lane: Lane, rule: Attribution, options: Options) -> list[Work]:
 
 def _launch_or_window(lane: Lane) -> list[Work]:
     launch = np.where(lane.kernels.launch >= 0, lane.kernels.launch, lane.kernels.start)
-    step, comm = work.step_rows(lane, launch), lane.kernels.comm == 1
-
-    def spans(mask: Any) -> intervals.Spans:
-        return intervals.union(lane.kernels.start[mask], lane.kernels.end[mask])
-
-    count = len(work.inner_durations(lane))
-    return [Work(spans((step == i) & comm), spans((step == i) & ~comm)) for i in range(count)]
+    return work.by_rows(lane, work.step_rows(lane, launch))
 
 
 def _mean(values: list[float], lane: Lane, rule: Attribution, options: Options, empty: str) -> Answer:

@@ -19,16 +19,25 @@ def bandwidth(spec: MetricSpec, trace: Timeline, options: Options) -> MetricValu
     lanes = trace.device_lanes
     if not lanes or not any(len(lane.kernels) for lane in lanes):
         return MetricValue.none(spec, no_device_reason(trace))
-    sums = [_sums(lane, options) for lane in lanes]
+    sums = [_sums(lane) for lane in lanes]
     nbytes = sum(size for lane in sums for size, _ in lane.values())
     seconds = sum(time for lane in sums for _, time in lane.values())
+    if options.variant == "over_union_of_copies":
+        seconds = sum(_union(lane) for lane in lanes)
     if seconds <= 0:
         why = next((lane.why["copies"] for lane in lanes if "copies" in lane.why), "")
         return MetricValue.none(spec, why or "no memory copy with a byte count")
     return MetricValue.of(spec, nbytes / seconds / 1e9, detail=_detail(lanes, sums, options))
 
 
-def _sums(lane: Lane, options: Options) -> dict[CopyKind, tuple[float, float]]:
+def _union(lane: Lane) -> float:
+    """Seconds in which at least one copy with a size runs."""
+    mine = (lane.copies.kind != CopyKind.MEMSET) & (lane.copies.bytes >= 0)
+    spans = intervals.union(lane.copies.start[mine], lane.copies.end[mine])
+    return intervals.length(spans) * lane.tick_s * lane.weight
+
+
+def _sums(lane: Lane) -> dict[CopyKind, tuple[float, float]]:
     """Bytes and seconds of each direction on one lane, counted once for each rank it stands for."""
     sums: dict[CopyKind, tuple[float, float]] = {}
     for kind in CopyKind:
@@ -36,8 +45,6 @@ def _sums(lane: Lane, options: Options) -> dict[CopyKind, tuple[float, float]]:
         if kind is CopyKind.MEMSET or not mine.any():
             continue
         time = int((lane.copies.end - lane.copies.start)[mine].sum())
-        if options.variant == "over_union_of_copies":
-            time = intervals.length(intervals.union(lane.copies.start[mine], lane.copies.end[mine]))
         sums[kind] = (float(lane.copies.bytes[mine].sum()) * lane.weight, time * lane.tick_s * lane.weight)
     return sums
 

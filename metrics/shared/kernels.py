@@ -10,15 +10,15 @@ import numpy as np
 
 from metrics.shared.answers import no_device_reason
 from metrics.tool import Options
-from metrics.traces.timeline import COPY_OP, MOE, Lane, Timeline
+from metrics.traces.timeline import IN_FLIGHT, MOE, Lane, Timeline
 from runs.metric import MetricSpec, MetricValue
 
 
 def sums_by_name(lane: Lane) -> dict[str, int]:
     """Total duration of each kernel name, in ticks."""
-    totals = np.bincount(
-        lane.kernels.name, weights=lane.kernels.end - lane.kernels.start, minlength=len(lane.names)
-    )  # exact below 2**53 ticks
+    own = (lane.kernels.flags & IN_FLIGHT) == 0
+    ticks = (lane.kernels.end - lane.kernels.start)[own]
+    totals = np.bincount(lane.kernels.name[own], weights=ticks, minlength=len(lane.names))  # exact below 2**53 ticks
     return {lane.names[i]: int(totals[i]) for i in np.flatnonzero(totals).tolist()}
 
 
@@ -75,8 +75,3 @@ def moe(spec: MetricSpec, trace: Timeline, options: Options) -> MetricValue:
     if whole <= 0:
         return MetricValue.none(spec, no_device_reason(trace))
     return MetricValue.of(spec, 100 * top / whole, detail={"kernels": sorted(found)})
-
-
-def is_copy_op(lane: Lane) -> Any:
-    """Mask of XLA copy-start and copy-done ops."""
-    return (lane.kernels.flags & COPY_OP) > 0

@@ -16,7 +16,7 @@ import numpy as np
 from metrics import intervals
 from metrics.intervals import Spans
 from metrics.tool import Options
-from metrics.traces.timeline import Ints, Lane
+from metrics.traces.timeline import NS, Ints, Lane
 
 Attribution = Literal["launch", "window", "whole"]
 NO_STEPS = "no step spans: a per-step time cannot be given"
@@ -37,6 +37,8 @@ def attribution(lane: Lane, options: Options) -> Attribution:
     """The rule for this lane: `whole` without steps, `window` for the paper's rule or where no launch is recorded."""
     if not len(lane.steps):
         return "whole"
+    if lane.tick_s != NS:  # a device clock of its own: an op belongs to the step in which it starts
+        return "launch"
     return "launch" if options.rule == "sound" and lane.launches else "window"
 
 
@@ -66,17 +68,12 @@ def _chosen(lane: Lane, mask: Ints) -> Spans:
 
 @dataclass(frozen=True)
 class Work:
-    """Device work of one step, merged, in the lane's ticks."""
+    """Device work of one step, merged, in the lane's ticks. `all` is the time of any kernel (on a TPU of any op, copy ops
+    too)."""
 
     comm: Spans
     compute: Spans
-
-    @property
-    def all(self) -> Spans:
-        """Time of any kernel."""
-        return intervals.union(
-            np.concatenate([self.comm[0], self.compute[0]]), np.concatenate([self.comm[1], self.compute[1]])
-        )
+    all: Spans
 
 
 def step_rows(lane: Lane, launch: Ints) -> Ints:
@@ -102,22 +99,29 @@ def work_of_steps(lane: Lane, rule: Attribution) -> list[Work]:
 
 def _work(lane: Lane, rule: Attribution) -> list[Work]:
     if rule == "whole":
-        return [Work(comm_spans(lane), compute_spans(lane))]
+        return [Work(comm_spans(lane), compute_spans(lane), kernel_spans(lane))]
     if rule == "launch":
         return _by_launch(lane)
     keep = inner_steps(lane)
     windows = zip(lane.steps.start[keep].tolist(), lane.steps.end[keep].tolist(), strict=True)
-    comm, compute = comm_spans(lane), compute_spans(lane)
-    return [Work(intervals.clip(comm, *w), intervals.clip(compute, *w)) for w in windows]
+    sets = comm_spans(lane), compute_spans(lane), kernel_spans(lane)
+    return [Work(*(intervals.clip(spans, *window) for spans in sets)) for window in windows]
 
 
 def _by_launch(lane: Lane) -> list[Work]:
-    step, count = kernel_steps(lane), len(inner_durations(lane))
+    return by_rows(lane, kernel_steps(lane))
+
+
+def by_rows(lane: Lane, step: Ints) -> list[Work]:
+    """Device work of each inner step, given the inner step of every kernel (-1: none)."""
+    count = len(inner_durations(lane))
     order = np.argsort(step, kind="stable")
     edges = np.searchsorted(step[order], np.arange(count + 1))
     out = []
     for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         mine = order[first:last]
-        start, end, comm = lane.kernels.start[mine], lane.kernels.end[mine], lane.kernels.comm[mine] == 1
-        out.append(Work(intervals.union(start[comm], end[comm]), intervals.union(start[~comm], end[~comm])))
+        start, end, kind = lane.kernels.start[mine], lane.kernels.end[mine], lane.kernels.comm[mine]
+        comm, compute = kind == 1, kind == 0
+        sets = (start[comm], end[comm]), (start[compute], end[compute]), (start, end)
+        out.append(Work(*(intervals.union(*edges) for edges in sets)))
     return out

@@ -36,7 +36,7 @@ def read_one(file: TraceFile, observe: Observe | None = None) -> Read:
         from metrics.traces import nsys  # noqa: PLC0415
 
         return nsys.read(file.path, file.source)
-    from metrics.traces import xla  # noqa: PLC0415
+    from metrics.traces.xla import reader as xla  # noqa: PLC0415
 
     return xla.read_xplane(file.path, file.source) if file.family == "xplane" else xla.read(file.path, file.source)
 

@@ -65,6 +65,7 @@ class StepKind(IntEnum):
 
 MOE = 1  # bit of `Kernels.flags`: expert GEMM, routing, dispatch, combine or finalize
 COPY_OP = 2  # bit of `Kernels.flags`: an XLA copy-start or copy-done, which is neither compute nor communication
+IN_FLIGHT = 4  # bit of `Kernels.flags`: not an op but the time of an asynchronous collective from start to end of done
 
 
 def _ints() -> Ints:

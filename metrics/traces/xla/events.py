@@ -1,0 +1,153 @@
+"""The events of an XLA profile by device lane. Only the lanes that hold ops and module executions matter; the others are derived."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from metrics.traces.kineto import scan
+from metrics.traces.raw import open_trace
+
+_EMPTY = msgspec.Raw(b"")
+
+
+class Args(msgspec.Struct, gc=False):
+    """Arguments a metric reads. XLA writes numbers as strings."""
+
+    name: Any = None
+    category: Any = msgspec.field(default=None, name="hlo_category")
+    offset: Any = msgspec.field(default=None, name="device_offset_ps")
+    duration: Any = msgspec.field(default=None, name="device_duration_ps")
+    flops: Any = msgspec.field(default=None, name="model_flops")
+    accessed: Any = msgspec.field(default=None, name="bytes_accessed")
+    raw_accessed: Any = msgspec.field(default=None, name="raw_bytes_accessed")
+    long_name: Any = None
+    shape: Any = msgspec.field(default=None, name="shape_with_layout")
+    memcpy: Any = msgspec.field(default=None, name="memcpy_details")
+
+
+class Event(msgspec.Struct, gc=False):
+    """One event; metadata events name processes and threads."""
+
+    ph: Any = None
+    name: Any = None
+    pid: Any = None
+    tid: Any = None
+    ts: msgspec.Raw = _EMPTY
+    dur: msgspec.Raw = _EMPTY
+    args: Args | None = None
+
+
+_DECODER = msgspec.json.Decoder(list[Event])
+_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+
+
+@dataclass
+class Device:
+    """The lanes of one device by their name, in file order."""
+
+    name: str
+    lanes: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
+
+
+@dataclass
+class Profile:
+    """Devices by name, host spans, and what was wrong with the file."""
+
+    devices: list[Device]
+    host: list[Event]
+    problems: list[str]
+
+
+def read_profile(path: Path, source: str) -> Profile:
+    """All lanes of a profile file.
+
+    Damage is handled event by event: whole events are used, the rest is counted in `problems`.
+    """
+    problems: list[str] = []
+    try:
+        with open_trace(path) as stream:
+            text = _all(stream, source, problems)
+    except OSError as error:
+        return Profile([], [], [f"{source}: cannot be read: {error}"])
+    return profile_of(text, source, problems)
+
+
+def _all(stream: Any, source: str, problems: list[str]) -> bytes:
+    parts = []
+    try:
+        while block := stream.read(1 << 22):
+            parts.append(block)
+    except (EOFError, OSError) as error:
+        problems.append(f"{source}: incomplete: {error}")
+    return b"".join(parts)
+
+
+def profile_of(text: bytes, source: str, problems: list[str]) -> Profile:
+    """The lanes of a profile given as JSON text."""
+    match = _KEY.search(text)
+    body = text[match.end() :] if match else text.lstrip().removeprefix(b"[")
+    return _by_device(_events(body, source, problems), problems)
+
+
+def _events(body: bytes, source: str, problems: list[str]) -> list[Event]:
+    end = body.rfind(b"]")
+    if end >= 0:
+        try:
+            return _DECODER.decode(b"[" + body[:end] + b"]")
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            pass
+    split = scan.split_events(body)
+    if not split.ended:
+        problems.append(f"{source}: incomplete, the file ends inside the event list; its whole events were used")
+    lost: Counter[str] = Counter()
+    found = [event for a, b in split.events for event in _one(body[a:b], lost)]
+    problems += [f"{source}: {count} event(s) {what}" for what, count in sorted(lost.items())]
+    return found
+
+
+def _one(text: bytes, lost: Counter[str]) -> list[Event]:
+    versions = [(text, ""), *scan.repairs(text)]
+    for version, what in versions:
+        try:
+            found = _DECODER.decode(b"[" + version + b"]")
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+        if what:
+            lost[f"repaired: {what}"] += 1
+        return found
+    lost["ignored: not valid JSON"] += 1
+    return []
+
+
+def _by_device(events: list[Event], problems: list[str]) -> Profile:
+    processes: dict[Any, str] = {}
+    threads: dict[Any, str] = {}
+    for event in events:
+        if event.ph == "M" and event.args is not None and isinstance(event.args.name, str):
+            if event.name == "process_name":
+                processes[event.pid] = event.args.name
+            elif event.name == "thread_name":
+                threads[event.pid, event.tid] = event.args.name
+    devices: dict[str, Device] = {}
+    host: list[Event] = []
+    for event in events:
+        if event.ph != "X":
+            continue
+        process = processes.get(event.pid, "")
+        if process.startswith("/device:") and "SparseCore" not in process:
+            device = devices.setdefault(process, Device(process))
+            device.lanes[threads.get((event.pid, event.tid), "")].append(event)
+        elif isinstance(event.name, str) and (event.name.startswith("$core.py:") or event.name == "StepMarker"):
+            host.append(event)
+    return Profile([devices[name] for name in sorted(devices, key=_natural)], host, problems)
+
+
+def _natural(name: str) -> tuple[str, int]:
+    digits = re.search(r"(\d+)\D*$", name)
+    return (name[: digits.start()], int(digits[1])) if digits else (name, -1)
