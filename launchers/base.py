@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from launchers.shell.command import Command
 from runs.environment import Environment
 from runs.plan import ParallelPlan
 from runs.trial import Execution
@@ -28,7 +29,10 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True)
 class Job:
-    """Everything one attempt at one trial needs. `directory` is the trial's own; traces go to `directory/trace`."""
+    """Everything one attempt at one trial needs. `directory` is the trial's own; traces go to `directory/trace`.
+
+    `command` is what a framework adapter wants started; launchers that start real programs need it.
+    """
 
     run_id: str
     trial: int
@@ -41,6 +45,7 @@ class Job:
     script: str
     time_limit_s: float
     settings: dict[str, Any] = field(default_factory=dict)
+    command: Command | None = None
 
     @property
     def trace_dir(self) -> Path:
