@@ -19,7 +19,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 _CURRENT = """CREATE VIEW current_metric_values AS
 SELECT m.* FROM metric_values m
-WHERE NOT m.retracted AND m.id = (
+WHERE m.id = (
     SELECT MAX(n.id) FROM metric_values n
     WHERE n.trial_id = m.trial_id AND n.name = m.name AND NOT n.retracted
 )"""

@@ -77,6 +77,17 @@ def test_a_migration_that_fails_leaves_no_trace(home: Path, run_id: str) -> None
         assert store.trial(run_id, 0).score == -1.0
 
 
+def test_a_migration_that_cannot_be_recorded_is_undone(home: Path, run_id: str) -> None:
+    def record_itself(connection: Connection) -> None:
+        _add_tags(connection)
+        connection.exec_driver_sql("INSERT INTO schema_migrations VALUES (2, 'mine', '', '')")
+
+    with pytest.raises(StoreError, match="UNIQUE constraint failed"):
+        Store.open(home, write=True, known=(*MIGRATIONS, Migration(2, "tags of runs", record_itself)))
+    assert [row[0] for row in make.raw(home, VERSIONS)] == [1]
+    assert make.raw(home, "SELECT count(*) FROM sqlite_master WHERE name = 'tags'") == [(0,)]
+
+
 @pytest.mark.parametrize("write", [True, False])
 def test_a_store_of_a_newer_product_is_refused(home: Path, run_id: str, write: bool) -> None:
     Store.open(home, write=True, known=SECOND).close()

@@ -158,6 +158,17 @@ def test_a_new_trial_has_neither_run_nor_succeeded(store: Store, run_id: str, st
         store.add_trial(run_id, NewTrial(iteration=0, state=state))
 
 
+def test_an_outcome_is_stored_whole_or_not_at_all(store: Store, run_id: str, home: Path) -> None:
+    number = store.add_trial(run_id, NewTrial(iteration=0))
+    traces = (TraceFile("runs/good", 1, "0" * 64), TraceFile("/not/below", 1, "0" * 64))
+    with pytest.raises(BadInputError, match="not below the home"):
+        store.finish_trial(run_id, number, make.success(1.0, traces=traces))
+    assert store.trial(run_id, number).state is TrialState.QUEUED
+    counts = "SELECT (SELECT count(*) FROM metric_values), (SELECT count(*) FROM trace_files)"
+    assert make.raw(home, counts) == [(0, 0)]
+    store.finish_trial(run_id, number, make.success(1.0))
+
+
 def test_a_trial_ends_once(store: Store, run_id: str) -> None:
     number = make.add_success(store, run_id, 1.0)
     failed = TrialOutcome(state=TrialState.FAILED, failure=FailureClass.OOM)
