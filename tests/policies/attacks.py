@@ -314,7 +314,7 @@ def _results() -> list[Attack]:
         Attack("system entropy", body("import os", "return {'x': os.urandom(4).hex()}"), "raised", "not_deterministic"),
         Attack("order of a set", order, "ok", "not_deterministic"),
         Attack("patching math", patched, "raised", "ok"),
-        Attack("patching json and os", rewired, "raised", "forbidden"),
+        Attack("patching json and os", rewired, "raised", "ok"),
         Attack("changing the inputs", changed, "ok", "ok"),
         Attack("null byte", "x = '\0'\n", "syntax", "syntax"),
         Attack("too long a source", "#" * 70000, "unsupported", "unsupported"),

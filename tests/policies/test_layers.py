@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from policies import child, confinement
 from policies.confinement import Level
@@ -211,3 +214,15 @@ def test_call_numbers_are_those_of_the_kernel_headers(machine: str, header: str,
 
     assert (seccomp, openat) == (numbers["seccomp"], numbers["openat"])
     assert allowed == {name: numbers[aliases.get(name, name)] for name in allowed}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    value=st.recursive(
+        st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20), st.lists, max_leaves=4
+    )
+)
+def test_reports_are_json(value: object) -> None:
+    message = {"config": {'k"\\\n\u20ac\U0001f600': value}, "bad": "x"}
+
+    assert json.loads(child._encoded(message)) == message

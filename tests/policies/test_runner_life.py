@@ -179,7 +179,7 @@ def test_speed_of_monty() -> None:
 
 
 def test_speed_of_processes() -> None:
-    runner = ProcessRunner(unconfined=True)
+    runner = process_runner("none")  # the processor time of name spaces is not counted for this process
     runner.evaluate(CHOICES_AND_HELPERS, _SPACE, _CLUSTER)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     for _ in range(4):
@@ -187,3 +187,21 @@ def test_speed_of_processes() -> None:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
 
     assert (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / 4 < 0.3
+
+
+def test_monty_without_bubblewrap_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confinement, "bubblewrap", lambda: confinement.Probe(False, "not installed"))
+    runner = MontyRunner()
+
+    assert runner.level == "none"
+    assert runner.evaluate(GOOD, {"n": 5}, {}) == {"tp": 5}
+    runner.close()
+
+
+def test_monty_starts_where_no_script_may_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policies.monty_runner._script", lambda path, argv: str(path))
+    runner = MontyRunner()
+
+    assert runner.evaluate(GOOD, {"n": 6}, {}) == {"tp": 6}
+    assert runner.level == "none"
+    runner.close()
