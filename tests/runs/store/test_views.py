@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,8 @@ def filled(store: Store, home: Path) -> Iterator[Path]:
     store.add_trial(run_id, NewTrial(iteration=4, state=TrialState.PRUNED, failure=FailureClass.DUPLICATE))
     call = store.ledger.begin(LlmRequest(run_id, 1, 0, "propose", "m", {}, ""))
     store.ledger.finish(call, LlmOutcome({}))
-    other = store.create_run(make.new_run(workload={**make.WORKLOAD, "model_family": "qwen3-4b"}))
+    earlier = datetime(2026, 1, 1, tzinfo=UTC)
+    other = store.create_run(make.new_run(workload={**make.WORKLOAD, "model_family": "qwen3-4b"}, created=earlier))
     make.add_success(store, other, 0.5, fidelity=Fidelity.MEASURED, backend=None)
     yield home
 
@@ -72,7 +74,7 @@ def test_the_question_of_the_design_is_answered_by_the_shell(filled: Path, store
     rows = ask(filled, QUESTION)
     assert [row["avg_step_time"] for row in rows] == [2.0, 3.0]
     assert rows[0] == {
-        "run_id": store.list_runs()[1].id,
+        "run_id": store.list_runs()[0].id,
         "trial": 2,
         "model_family": "llama-3.1-8b",
         "phase": "training",
