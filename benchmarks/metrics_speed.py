@@ -3,8 +3,8 @@
     python benchmarks/metrics_speed.py --megabytes 50 --peers
     python benchmarks/metrics_speed.py --megabytes 1000 --ranks 1
 
-Generates Kineto traces in the layout and event mix of real ones (about 6 % kernels, 55 % Python frames, arguments on host
-events), runs every case in a process of its own, and prints time, speed and peak memory.
+Generates Kineto traces in the layout and event mix of real ones (about 6 % kernels, 55 % Python frames, arguments on
+host events), runs every case in a process of its own, and prints wall and CPU time, speed and peak memory.
 """
 
 from __future__ import annotations
@@ -54,9 +54,11 @@ _COLLECTIVE = (
 )
 _OPERATOR_ARGS = (
     '"External id": {id},"Record function id": 0, "Concrete Inputs": ["", "", ""], "Input type": ["c10::BFloat16", '
-    '"c10::BFloat16", ""], "Input Strides": [[4096, 1], [1, 4096], []], "Input Dims": [[8192, 4096], [4096, 4096], []], '
+    '"c10::BFloat16", ""], "Input Strides": [[4096, 1], [1, 4096], []], '
+    '"Input Dims": [[8192, 4096], [4096, 4096], []], '
     '"Ev Idx": {id}'
 )
+_FRAME_ARGS = '"Python parent id": {parent}, "Python id": {id}, "Ev Idx": {parent}'
 _KERNEL_ARGS = (
     '"External id": {id}, "queued": 0, "device": 0, "context": 1, "stream": {stream}, "correlation": {id}, '
     '"registers per thread": 96, "shared memory": 87568, "blocks per SM": {blocks}, "warps per SM": 8.2, '
@@ -70,7 +72,7 @@ def _operation(number: int, at: float, comm: bool) -> str:
     frames = "".join(
         _EVENT.format(
             cat="python_function", name=f"torch/nn/modules/module.py({1500 + i}): _wrapped_call_impl", pid=77, tid=77,
-            ts=at + i * 0.5, dur=90 - i, args=f'"Python parent id": {number}, "Python id": {number * 9 + i}, "Ev Idx": {number}',
+            ts=at + i * 0.5, dur=90 - i, args=_FRAME_ARGS.format(parent=number, id=number * 9 + i),
         )
         for i in range(9)
     )  # fmt: skip
@@ -117,9 +119,9 @@ def generate(path: Path, megabytes: float, rank: int, ranks: int, steps: int = 1
 
 def _metrics(folder: str, cache: str | None) -> dict[str, Any]:
     """Import, then compute every metric; the seconds of the computation alone."""
-    import metrics.traces.load  # noqa: F401, PLC0415
-    from metrics import compute, registry  # noqa: PLC0415
-    from metrics.facts import CardFacts  # noqa: PLC0415
+    import metrics.traces.load  # noqa: F401
+    from metrics import compute, registry
+    from metrics.facts import CardFacts
 
     for name in registry.BUNDLED:
         registry.tool(name)
@@ -130,7 +132,7 @@ def _metrics(folder: str, cache: str | None) -> dict[str, Any]:
 
 def _msgspec(folder: str, _: str | None) -> dict[str, Any]:
     """The bound of the issue: every event as a Struct whose arguments stay raw."""
-    import msgspec  # noqa: PLC0415
+    import msgspec
 
     event = msgspec.defstruct(
         "Event",
@@ -150,7 +152,7 @@ def _json(folder: str, _: str | None) -> dict[str, Any]:
 
 
 def _orjson(folder: str, _: str | None) -> dict[str, Any]:
-    import orjson  # noqa: PLC0415
+    import orjson
 
     start = time.perf_counter()
     count = sum(len(orjson.loads(p.read_bytes())["traceEvents"]) for p in sorted(Path(folder).iterdir()))
@@ -158,7 +160,7 @@ def _orjson(folder: str, _: str | None) -> dict[str, Any]:
 
 
 def _hta(folder: str, _: str | None) -> dict[str, Any]:
-    from hta.trace_analysis import TraceAnalysis  # noqa: PLC0415
+    from hta.trace_analysis import TraceAnalysis
 
     start = time.perf_counter()
     analysis = TraceAnalysis(trace_dir=str(Path(folder).resolve()))
@@ -193,8 +195,9 @@ def measure(case: str, folder: Path, cache: Path | None = None) -> dict[str, Any
 
 def _row(label: str, megabytes: float, found: dict[str, Any] | None) -> None:
     if found is not None:
-        speed = megabytes / found["seconds"]
-        print(f"{label:42s} {found['seconds']:8.2f} s {found['cpu']:8.2f} s {speed:8.0f} MB/s {found['peak_mb']:8.0f} MB  {found['values']}")
+        times = f"{found['seconds']:8.2f} s {found['cpu']:8.2f} s"
+        rates = f"{megabytes / found['seconds']:8.0f} MB/s {found['peak_mb']:8.0f} MB"
+        print(f"{label:42s} {times} {rates}  {found['values']}")
 
 
 def run(megabytes: float, ranks: int, peers: bool) -> None:
@@ -204,7 +207,9 @@ def run(megabytes: float, ranks: int, peers: bool) -> None:
         folder.mkdir()
         events = sum(generate(folder / f"rank{r}_trace.json", megabytes, r, ranks) for r in range(ranks))
         size = sum(p.stat().st_size for p in folder.iterdir()) / 1e6
-        print(f"{size:.0f} MB, {events} events, {ranks} rank(s); load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} CPUs")
+        print(
+            f"{size:.0f} MB, {events} events, {ranks} rank(s); load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} CPUs"
+        )
         print(f"{'case':42s} {'wall':>10s} {'CPU':>10s} {'speed':>13s} {'peak':>11s}  values or events")
         _row("all metrics, nothing kept", size, measure("metrics", folder))
         _row("all metrics, cold, filling the cache", size, measure("metrics", folder, cache))

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runs.environment import Environment
 from runs.errors import BadInputError
 from runs.plan import ParallelPlan
 from runs.workload import Workload
+
+if TYPE_CHECKING:
+    from runs.card import WorkloadCard
 
 
 @dataclass(frozen=True)
@@ -57,23 +60,26 @@ class CardFacts:
         return facts
 
     @classmethod
+    def from_card(cls, card: WorkloadCard) -> CardFacts:
+        """Facts of a workload card: its own numbers first, then those of the bundled model it names."""
+        facts = cls(**_card_facts(card))
+        try:
+            known = _workload_facts(card.workload())
+        except BadInputError:
+            return facts
+        gaps = {name: value for name, value in known.items() if getattr(facts, name) is None}
+        return replace(facts, **gaps)
+
+    @classmethod
     def from_card_yaml(cls, path: Path) -> CardFacts:
-        """Facts from a workload card file of the CCL-Bench schema; what the card does not say stays None.
+        """Facts of a workload card file; what neither the card nor the catalogue says stays None.
 
         Raises:
-            BadInputError: the file cannot be read, or is not a YAML mapping.
+            BadInputError: the file cannot be read, or is no workload card.
         """
-        import yaml
+        from runs.card import load_card
 
-        try:
-            data = yaml.safe_load(path.read_text(encoding="utf-8", errors="replace"))
-        except (OSError, yaml.YAMLError) as error:
-            raise BadInputError(
-                f"the card {path} cannot be read: {error}", "check the path and the YAML syntax"
-            ) from error
-        if not isinstance(data, dict):
-            raise BadInputError(f"the card {path} is not a YAML mapping", "a workload card has keys such as workload:")
-        return cls(**_card_facts(data))
+        return cls.from_card(load_card(path).card)
 
     def lacking(self, *names: str) -> list[str]:
         """Which of these facts are unknown."""
@@ -119,32 +125,23 @@ def bf16_peak(device: str) -> float | None:
     return _EXACT_PEAKS.get(found.name, found.peak_flops("bf16"))
 
 
-def _card_facts(data: dict[str, Any]) -> dict[str, Any]:
-    model, sizes = _at(data, "workload", "model"), _at(data, "workload", "data")
-    arch, xpu = _at(model, "model_arch"), _at(data, "workload", "hardware", "xpu_spec")
-    executor = _at(data, "Model-executor")
-    plan = _at(executor, "model_plan_parallelization")
-    device = xpu.get("model")
-    ints = {
-        "batch_size": sizes, "seq_len": sizes, "input_len": sizes, "output_len": sizes, "num_params": arch,
-        "num_active_params": arch, "num_params_embedding": arch, "num_layers": arch, "num_heads": arch,
-        "head_dim": arch,
-    }  # fmt: skip
-    facts: dict[str, Any] = {name: _int(where.get(name)) for name, where in ints.items()}
-    replicas, shards = _int(plan.get("dp_replicate")), _int(plan.get("dp_shard"))
-    return facts | {
-        "phase": model.get("phase"), "moe": model.get("moe"), "device": device,
-        "peak_bf16_flops": bf16_peak(device) if isinstance(device, str) else None,
-        "total_xpus": _int(xpu.get("total_count")), "pp": _int(plan.get("pp")),
-        "dp": replicas * shards if replicas and shards else None, "framework": _at(executor, "framework").get("name"),
+_ARCHITECTURE = ("num_active_params", "num_params_embedding", "head_dim")
+
+
+def _card_facts(card: WorkloadCard) -> dict[str, Any]:
+    from runs.card.normal import architecture_value
+
+    known = card.normalised()
+    device = known["xpu_model"]
+    return {
+        **{name: known[name] for name in ("phase", "batch_size", "seq_len", "num_params", "num_layers", "num_heads")},
+        **{name: _count(architecture_value(card.model, name)) for name in _ARCHITECTURE},
+        "moe": card.model.moe if isinstance(card.model.moe, bool) else None,
+        "input_len": _count(card.data.input_len), "output_len": _count(card.data.output_len),
+        "device": device, "peak_bf16_flops": bf16_peak(device) if device else None,
+        "total_xpus": known["total_count"], "dp": known["dp"], "pp": known["pp"], "framework": known["framework_name"],
     }  # fmt: skip
 
 
-def _at(data: Any, *keys: str) -> dict[str, Any]:
-    for key in keys:
-        data = data.get(key) if isinstance(data, dict) else None
-    return data if isinstance(data, dict) else {}
-
-
-def _int(value: Any) -> int | None:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and value > 0 else None

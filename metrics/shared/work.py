@@ -68,8 +68,8 @@ def _chosen(lane: Lane, mask: Ints) -> Spans:
 
 @dataclass(frozen=True)
 class Work:
-    """Device work of one step, merged, in the lane's ticks. `all` is the time of any kernel (on a TPU of any op, copy ops
-    too)."""
+    """Device work of one step, merged, in the lane's ticks. `all` is the time of any kernel (on a TPU of any op, copy
+    ops too)."""
 
     comm: Spans
     compute: Spans

@@ -1,8 +1,9 @@
 """Columns of traces already read, addressed by content, so that the second metric costs nothing.
 
-An entry is named by the file's size, the SHA-256 of its bytes, its name (ranks may come from it) and the reader's version. An
-index by path, size and modification time saves hashing an unchanged file; a file whose time is too fresh to tell a later
-change from (`_SETTLED`) is hashed again. Entries are written under another name and renamed, so that a reader never sees half.
+An entry is named by the file's size, the SHA-256 of its bytes, its name (ranks may come from it) and the reader's
+version. An index by path, size and modification time saves hashing an unchanged file; a file whose time is too fresh
+to tell a later change from (`_SETTLED`) is hashed again. Entries are written under another name and renamed, so that
+a reader never sees half.
 """
 
 from __future__ import annotations

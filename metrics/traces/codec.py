@@ -12,7 +12,8 @@ from metrics.traces.timeline import Collectives, Copies, Kernels, Lane, Marks, S
 
 _INTS, _REALS = 1, 2
 _TABLES = {
-    "kernels": Kernels, "collectives": Collectives, "copies": Copies, "steps": Steps, "marks": Marks, "samples": Samples,
+    "kernels": Kernels, "collectives": Collectives, "copies": Copies,
+    "steps": Steps, "marks": Marks, "samples": Samples,
 }  # fmt: skip
 
 

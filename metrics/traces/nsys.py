@@ -1,8 +1,8 @@
 """Nsight Systems SQLite exports (schemas 2.9 to 3.25): one lane for each device of each process.
 
-An export has only the tables, and a table only the columns, that its version and its capture needed: every query is built from
-what is there. CUPTI device ids count per process, so a device is (globalPid, deviceId). Kernels keep their demangled names,
-because the short name merges all instances of a template.
+An export has only the tables, and a table only the columns, that its version and its capture needed: every query is
+built from what is there. CUPTI device ids count per process, so a device is (globalPid, deviceId). Kernels keep their
+demangled names, because the short name merges all instances of a template.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def opened(path: Path) -> Iterator[Export]:
 
 
 def read(path: Path, source: str) -> tuple[list[Lane], list[str]]:
-    """The lanes of one export and the warnings about it; an export that SQLite cannot read gives no lane and says so."""
+    """The lanes of one export and the warnings about it; an export that SQLite cannot read gives no lane and says
+    so."""
     try:
         with opened(path) as export:
             return _lanes(export, source)
@@ -119,7 +120,8 @@ def schema_version(export: Export) -> str:
 
 
 def sm_counts(export: Export) -> dict[_DEVICE, int]:
-    """SM counts by (globalPid, deviceId) from TARGET_INFO_CUDA_DEVICE, else by (-1, CUDA ordinal) from TARGET_INFO_GPU."""
+    """SM counts by (globalPid, deviceId) from TARGET_INFO_CUDA_DEVICE, else by (-1, CUDA ordinal) from
+    TARGET_INFO_GPU."""
     out: dict[_DEVICE, int] = {}
     for ordinal, pid, count in export.rows("TARGET_INFO_CUDA_DEVICE", "cudaId", "pid", "numMultiprocessors"):
         if count:
@@ -213,7 +215,9 @@ def _attach(lane: Lane, device: int, samples: dict[int, list[tuple[int, str, flo
     ids = {name: i for i, name in enumerate(lane.names)}
     metric = [ids.setdefault(name, len(ids)) for _, name, _ in mine]
     lane.names = list(ids)
-    lane.samples = Samples(_column([t for t, _, _ in mine]), _column(metric), np.array([v for *_, v in mine], np.float64))
+    lane.samples = Samples(
+        _column([t for t, _, _ in mine]), _column(metric), np.array([v for *_, v in mine], np.float64)
+    )
 
 
 def _why(export: Export, lane: Lane) -> dict[str, str]:

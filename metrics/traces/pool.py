@@ -1,7 +1,8 @@
 """Read the files of a trace: from the cache, here, or in parallel processes when there is enough to read.
 
-Workers are fresh interpreters that take a list of files on stdin and leave one blob for each, so that neither the caller's
-threads nor its `__main__` matter (as they do with fork and spawn). Each holds one file at a time and streams it.
+Workers are fresh interpreters that take a list of files on stdin and leave one blob for each, so that neither the
+caller's threads nor its `__main__` matter (as they do with fork and spawn). Each holds one file at a time and streams
+it.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ _GZIP_RATIO = 10
 def read_one(file: TraceFile, observe: Observe | None = None) -> Read:
     """The lanes of one file and the warnings about it."""
     if file.family == "kineto":
-        from metrics.traces.kineto import reader  # noqa: PLC0415
+        from metrics.traces.kineto import reader
 
         return reader.read(file.path, file.source, observe)
     if file.family == "nsys":
-        from metrics.traces import nsys  # noqa: PLC0415
+        from metrics.traces import nsys
 
         return nsys.read(file.path, file.source)
-    from metrics.traces.xla import reader as xla  # noqa: PLC0415
+    from metrics.traces.xla import reader as xla
 
     return xla.read_xplane(file.path, file.source) if file.family == "xplane" else xla.read(file.path, file.source)
 
@@ -121,7 +122,8 @@ def _start(share: list[tuple[int, TraceFile]], folder: Path, store: Cache | None
     path = os.pathsep.join(p for p in sys.path if p)
     process = subprocess.Popen(
         [sys.executable, "-m", "metrics.traces.worker"],
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": path},
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": path},
     )  # fmt: skip
     task = {
         "folder": str(folder), "cache": str(store.folder) if store else None,

@@ -1,4 +1,5 @@
-"""The bytes of a trace file, decompressed where it is compressed, and hashed on the way where somebody wants the hash."""
+"""The bytes of a trace file, decompressed where it is compressed, and hashed on the way where somebody wants the
+hash."""
 
 from __future__ import annotations
 

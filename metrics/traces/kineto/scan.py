@@ -66,8 +66,8 @@ class Picked:
 
 
 def cut(layout: Layout, text: bytes) -> tuple[list[bytes], bytes] | None:
-    """The whole events of a text that begins at an event start, without their separators, and the text of the last event,
-    which may go on in the next block. None when some event of the text has another layout."""
+    """The whole events of a text that begins at an event start, without their separators, and the text of the last
+    event, which may go on in the next block. None when some event of the text has another layout."""
     pieces = text.split(layout.separator)
     if pieces[0] or len(pieces) - 1 != text.count(b'"ph"'):
         return None
@@ -75,7 +75,8 @@ def cut(layout: Layout, text: bytes) -> tuple[list[bytes], bytes] | None:
 
 
 def pick(layout: Layout, pieces: list[bytes], frames: bool) -> Picked:
-    """The wanted events among `pieces`; Python frames are kept only where `frames` (a chunk that names a serving loop)."""
+    """The wanted events among `pieces`; Python frames are kept only where `frames` (a chunk that names a serving
+    loop)."""
     skip = layout.skip if frames else layout.frames + layout.skip
     rest = [piece for piece in pieces if not piece.startswith(skip)]
     device = [piece for piece in rest if piece.startswith(layout.device)]

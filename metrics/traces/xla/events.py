@@ -1,4 +1,5 @@
-"""The events of an XLA profile by device lane. Only the lanes that hold ops and module executions matter; the others are derived."""
+"""The events of an XLA profile by device lane. Only the lanes that hold ops and module executions matter; the others
+are derived."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _KINDS = {"MemcpyH2D": CopyKind.H2D, "MemcpyD2H": CopyKind.D2H, "MemcpyD2D": Cop
 
 def lane(device: Device, profile: Profile) -> Lane:
     """The lane of one device."""
-    from metrics.traces.xla.reader import NO_STEPS, find_steps  # noqa: PLC0415
+    from metrics.traces.xla.reader import NO_STEPS, find_steps
 
     out = Lane("xla", "", -1, device.name)
     streams = [(name, event) for name, found in device.lanes.items() if name.startswith("Stream #") for event in found]

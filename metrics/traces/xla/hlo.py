@@ -16,9 +16,11 @@ _HOST_MEMORY = "S(5)"
 
 
 def shape_bytes(text: str) -> int | None:
-    """Bytes of the first shape in an HLO text (`f32[5,1024]{1,0}` is 20480), None when there is none or its type is unknown.
+    """Bytes of the first shape in an HLO text (`f32[5,1024]{1,0}` is 20480), None when there is none or its type is
+    unknown.
 
-    Of a tuple, the first element: for `-start` operations that is the operand, for `all-gather-start` see `tuple_bytes`.
+    Of a tuple, the first element: for `-start` operations that is the operand, for `all-gather-start` see
+    `tuple_bytes`.
     """
     sizes = all_shapes(text)
     return sizes[0] if sizes else None
@@ -45,7 +47,8 @@ def result_and_operand(long_name: str) -> tuple[str, str]:
 
 
 def group_size(long_name: str) -> int | None:
-    """Devices of one replica group: `[4,2]<=[8]` is 4 groups of 2, `{{0,1},{2,3}}` groups of 2; None when all or unsaid."""
+    """Devices of one replica group: `[4,2]<=[8]` is 4 groups of 2, `{{0,1},{2,3}}` groups of 2; None when all or
+    unsaid."""
     if match := _IOTA_GROUPS.search(long_name):
         return int(match[2])
     if match := _LISTED_GROUPS.search(long_name):

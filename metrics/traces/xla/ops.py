@@ -1,4 +1,5 @@
-"""The "XLA Ops" lane of a TPU chip: leaf ops, collectives with their sizes, and copies paired from start to end of done."""
+"""The "XLA Ops" lane of a TPU chip: leaf ops, collectives with their sizes, and copies paired from start to end of
+done."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from metrics.traces.timeline import COPY_OP, IN_FLIGHT, Collectives, Copies, Cop
 from metrics.traces.xla import hlo
 from metrics.traces.xla.events import Event
 
+_COPY_OPS = frozenset({"copy-start", "copy-done"})
 _CONTAINERS = frozenset({"while", "conditional", "call"})
 
 
@@ -43,7 +45,7 @@ def fill(lane: Lane, ops: list[Event], modules: list[Event]) -> None:
     lane.names = list(names)
     lane.collectives = _collectives(table, found, flights, len(table.events))
     lane.copies = _copies(table, pairs, categories)
-    unpaired = sum(c in ("copy-start", "copy-done") for c in categories) - 2 * len(lane.copies)
+    unpaired = sum(c in _COPY_OPS for c in categories) - 2 * len(lane.copies)
     lane.facts["unpaired_copy_ops"] = unpaired
     _add_flops(lane, table)
 
@@ -93,22 +95,26 @@ def _leaves(table: Table) -> Table:
     holds[:-1] = (start[1:] < end[:-1]) & (end[1:] <= end[:-1])
     keep = [i for i, h in zip(order.tolist(), holds.tolist(), strict=True)
             if not (h and _category(table.events[i]) in _CONTAINERS)]  # fmt: skip
-    return Table([table.events[i] for i in keep], table.start[keep], table.end[keep], table.time[keep], table.execution[keep])
+    return Table(
+        [table.events[i] for i in keep], table.start[keep], table.end[keep], table.time[keep], table.execution[keep]
+    )
 
 
 def _classes(categories: list[str], found: list[Op | None]) -> Ints:
-    values = [1 if op is not None else 2 if c.startswith("copy-") else 0 for c, op in zip(categories, found, strict=True)]
-    return np.array(values, np.int64)
+    """1 for collectives, 2 for copy ops, 0 for compute."""
+    kinds = [1 if op is not None else 2 if c in _COPY_OPS else 0 for c, op in zip(categories, found, strict=True)]
+    return np.array(kinds, np.int64)
 
 
 def _copy_flags(categories: list[str]) -> Ints:
-    return np.array([COPY_OP if c in ("copy-start", "copy-done") else 0 for c in categories], np.int64)
+    return np.array([COPY_OP if c in _COPY_OPS else 0 for c in categories], np.int64)
 
 
 def _pairs(table: Table, categories: list[str]) -> list[tuple[int, int]]:
     """Rows of each `-start` and the `-done` that waits for it, within one module execution.
 
-    The done names its start as operand; where HLO text is missing, names that differ only in start and done belong together.
+    The done names its start as operand; where HLO text is missing, names that differ only in start and done belong
+    together.
     """
     open_starts: dict[tuple[int, str], int] = {}
     pairs = []
@@ -135,7 +141,8 @@ def _with_flights(kernels: Kernels, flights: list[tuple[int, int]]) -> Kernels:
         return kernels
     first, last = (np.array(column, np.int64) for column in zip(*flights, strict=True))
     extra = {
-        "start": kernels.start[first], "end": kernels.end[last], "name": kernels.name[first], "stream": kernels.stream[first],
+        "start": kernels.start[first], "end": kernels.end[last], "name": kernels.name[first],
+        "stream": kernels.stream[first],
         "launch": kernels.launch[first], "coverage": kernels.coverage[first], "comm": kernels.comm[first],
         "flags": np.full(len(first), IN_FLIGHT, np.int64),
     }  # fmt: skip

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from metrics.traces.kineto.events import nanoseconds
+from metrics.traces.timeline import PS, Ints, Lane, StepKind, Steps
 from metrics.traces.xla import gpu, ops
 from metrics.traces.xla.events import Device, Event, Profile, profile_of, read_profile
-from metrics.traces.timeline import PS, Ints, Lane, StepKind, Steps
 
 NO_STEPS = "the profile has no module executions, no Steps lane and no step markers"
 TPU_WHY = {
