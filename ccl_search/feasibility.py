@@ -140,27 +140,25 @@ def infeasible_report(
     """None if some config of `space` (the framework's default unless given) can run; else why none can.
 
     Raises:
-        BadInputError: no config satisfies the constraints of a space that was given.
+        BadInputError: no config satisfies the constraints of the space.
     """
     reason = framework.supports(workload, environment)
     if reason is not None:
         return InfeasibleReport(f"infeasible: {reason}", "choose another framework or environment")
-    closest = _closest(workload, environment, framework, space or framework.default_space(workload, environment))
-    if closest is None:
-        raise BadInputError(
-            f"no config of space {(space and space.name) or framework.name!r} satisfies its constraints on "
-            f"{environment.name} ({environment.total_xpus} devices)",
-            "loosen a constraint or add choices",
-        )
-    config, found = closest
+    searched = space or framework.default_space(workload, environment)
+    config, found = closest(workload, environment, framework, searched)
     if found.fits:
         return None
-    count = (
-        None
-        if space is not None and space != framework.default_space(workload, environment)
-        else (smallest_count(workload, environment, framework))
-    )
+    default = _is_default(searched, workload, environment, framework)
+    count = smallest_count(workload, environment, framework) if default else None
     return _report(workload, environment, framework, config, found, count)
+
+
+def _is_default(space: ConfigSpace, workload: Workload, environment: Environment, framework: Framework) -> bool:
+    try:
+        return space.as_dict() == framework.default_space(workload, environment).as_dict()
+    except BadInputError:
+        return False
 
 
 def _report(
@@ -187,8 +185,8 @@ def _report(
 def smallest_count(workload: Workload, environment: Environment, framework: Framework) -> int | None:
     """The smallest number of the environment's devices on which some config of the default space fits.
 
-    Sizes double from one node on, up to `LARGEST_COUNT`; at the first size where anything fits, the config that
-    fits on the fewest devices decides. None if nothing fits at any size.
+    Sizes double from one node on, up to `LARGEST_COUNT` or to what the space can spread over; at the first size where
+    anything fits, the config that fits on the fewest devices decides. None if nothing fits at any size.
     """
     count = environment.xpus_per_node
     while count <= LARGEST_COUNT:
@@ -197,6 +195,9 @@ def smallest_count(workload: Workload, environment: Environment, framework: Fram
         sizes = [plan.world_size for _, plan, found in _lean_estimates(workload, where, framework, space) if found.fits]
         if sizes:
             return min(sizes)
+        widest = {knob.key: max(knob.choices) for knob in space.knobs}
+        if count >= space.world_size(widest, workload.policy_input(), where.policy_input()):
+            return None
         count *= 2
     return None
 
@@ -210,16 +211,26 @@ def feasible_configs(
             yield config
 
 
-def _closest(
+def closest(
     workload: Workload, environment: Environment, framework: Framework, space: ConfigSpace
-) -> tuple[Config, MemoryEstimate] | None:
-    """A config that fits, or the one that exceeds its limit least; None if no config is valid."""
+) -> tuple[Config, MemoryEstimate]:
+    """A config that fits with its memory, or the one that exceeds its limit least.
+
+    Raises:
+        BadInputError: no config of `space` satisfies its constraints.
+    """
     best: tuple[Config, MemoryEstimate] | None = None
     for config, _, found in _lean_estimates(workload, environment, framework, space):
         if best is None or found.total_bytes / found.limit_bytes < best[1].total_bytes / best[1].limit_bytes:
             best = config, found
         if found.fits:
             break
+    if best is None:
+        raise BadInputError(
+            f"no config of space {space.name!r} satisfies its constraints for {workload.name} on {environment.name} "
+            f"({environment.total_xpus} devices)",
+            "loosen a constraint or add choices",
+        )
     return best
 
 

@@ -6,6 +6,7 @@ import ast
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import CodeType
 from typing import Any
 
@@ -81,6 +82,7 @@ class Expression:
         return ", ".join(shown)
 
 
+@lru_cache(maxsize=1024)
 def parse(text: str) -> Expression:
     """Parse and check `text`.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from runs.errors import BadInputError
-from runs.plan import ParallelPlan, PipelineSchedule, Recompute
+from runs.plan import ExpertPlacement, ParallelPlan, PipelineSchedule, Recompute
 from runs.workload import Workload
 
 _COPIED = (
@@ -78,6 +78,11 @@ def schedule(config: Mapping[str, Any]) -> PipelineSchedule:
         raise BadInputError(f"pipeline_schedule={value!r} has no meaning", "use 1f1b, interleaved or gpipe")
     chosen: PipelineSchedule = value
     return chosen
+
+
+def borrowed_experts(config: Mapping[str, Any]) -> ExpertPlacement:
+    """Where expert groups that borrow tensor-parallel ranks stand; without expert parallelism tp splits the experts."""
+    return "inside_dp_tp" if degree(config, "ep") > 1 else "inside_dp"
 
 
 def communication(config: Mapping[str, Any]) -> dict[str, Any]:

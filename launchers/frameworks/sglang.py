@@ -13,7 +13,7 @@ from runs.workload import Workload
 
 
 class SGLang(Framework):
-    """Expert groups are carved out of tp; what tp has beyond ep splits each expert. Replicas are separate servers."""
+    """Expert parallelism takes all of tp; without it (ep 1) tp splits each expert. Replicas are separate servers."""
 
     name = "sglang"
     phases = ("inference", "serving")
@@ -26,7 +26,7 @@ class SGLang(Framework):
             self.name,
             config,
             workload,
-            expert_placement="inside_dp_tp",
+            expert_placement=meaning.borrowed_experts(config),
             state_bytes=self.state_bytes,
         )
 

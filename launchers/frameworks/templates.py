@@ -20,7 +20,7 @@ import yaml
 from runs import expressions
 from runs.errors import BadInputError
 from runs.expressions import MissingFactError
-from runs.space import ConfigSpace, Knob
+from runs.space import Config, ConfigSpace, Knob
 
 Facts = Mapping[str, Any]
 _DEGREES = ("tp", "cp", "pp", "dp")
@@ -72,19 +72,21 @@ def _without_dead_choices(space: ConfigSpace, workload: Facts, environment: Fact
     """`space` without the choices that no valid config has; unchanged where no config is valid or facts are missing."""
     if "batch_size" not in workload or "total_gpus" not in environment:
         return space
-    if next(space.valid_configs(workload, environment), None) is None:
+    alive: set[tuple[str, Any]] = set()
+    for knob, choice in [(each, value) for each in space.knobs for value in each.choices]:
+        if (knob.key, choice) not in alive:
+            alive.update(_valid_config_with(space, knob, choice, workload, environment).items())
+    if not alive:
         return space
-    knobs = tuple(
-        replace(knob, choices=tuple(c for c in knob.choices if _is_alive(space, knob, c, workload, environment)))
-        for knob in space.knobs
-    )
-    return replace(space, knobs=knobs)
+    kept = (replace(k, choices=tuple(c for c in k.choices if (k.key, c) in alive)) for k in space.knobs)
+    return replace(space, knobs=tuple(kept))
 
 
-def _is_alive(space: ConfigSpace, knob: Knob, choice: Any, workload: Facts, environment: Facts) -> bool:
+def _valid_config_with(space: ConfigSpace, knob: Knob, choice: Any, workload: Facts, environment: Facts) -> Config:
+    """Some valid config in which `knob` is `choice`; empty if there is none."""
     others = tuple(other for other in space.knobs if other.key != knob.key)
     fixed = replace(space, knobs=(replace(knob, choices=(choice,)), *others))
-    return next(fixed.valid_configs(workload, environment), None) is not None
+    return next(fixed.valid_configs(workload, environment), {})
 
 
 def fold(text: str, values: Mapping[str, Any]) -> str:

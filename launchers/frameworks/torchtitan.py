@@ -41,7 +41,7 @@ class TorchTitan(Framework):
             zero_stage=stage,
             reshard_after_forward=stage == 3,
             sequence_parallel=meaning.degree(config, "tp") > 1,
-            expert_placement="inside_dp_tp",
+            expert_placement=meaning.borrowed_experts(config),
             state_bytes=self.state_bytes,
         )
 

@@ -30,7 +30,7 @@ class VLLM(Framework):
             config,
             workload,
             compile=bool(config.get("cuda_graph", True)),
-            expert_placement="inside_dp_tp",
+            expert_placement=meaning.borrowed_experts(config),
             state_bytes=self.state_bytes,
         )
 

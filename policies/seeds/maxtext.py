@@ -60,7 +60,7 @@ def generate_config(workload, environment):
         "dp_shard": dp,
         "cp": 1,
         "ep": 1,
-        "sequence_parallel": False,
+        "sequence_parallel": tp > 1 and seq % tp == 0,
         "micro_batch_size": 1,
         "pipeline_schedule": "gpipe",
         "activation_checkpointing": "full",

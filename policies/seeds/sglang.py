@@ -25,8 +25,11 @@ def generate_config(workload, environment):
     params = workload.get("num_params", dense)
 
     def need(tp, pp):
-        # bf16 weights and, for every sequence that runs at once, keys and values of all its tokens
-        weights = 2 * (params / pp + vocab * hidden) / tp
+        # bf16 weights of the fullest stage (a mixture's router and latent projections are whole on every rank) and, for
+        # every sequence that runs at once, keys and values of all its tokens
+        fullest = -(-layers // pp)
+        whole = fullest * hidden * (experts + hidden) if experts else 0
+        weights = 2 * (params * fullest / layers + vocab * hidden) / tp + 2 * whole
         cache = 4 * tokens * kv_heads * head_dim * layers / pp / min(tp, kv_heads)
         return weights, cache
 

@@ -122,7 +122,7 @@ BASE: dict[str, dict[str, Any]] = {
         "tp": 2, "pp": 1, "dp": 2, "ep": 4, "max_num_seqs": 32, "max_num_batched_tokens": 8192, "cuda_graph": True,
     },
     "sglang": {
-        "tp": 4, "pp": 1, "dp": 2, "ep": 2, "max_num_seqs": 32, "max_num_batched_tokens": 8192, "cuda_graph": True,
+        "tp": 4, "pp": 1, "dp": 2, "ep": 4, "max_num_seqs": 32, "max_num_batched_tokens": 8192, "cuda_graph": True,
     },
 }  # fmt: skip
 WORKLOAD = {"torchtitan": "wl5", "megatron-lm": "wl6", "maxtext": "wl5", "vllm": "wl3", "sglang": "wl3"}
@@ -148,7 +148,7 @@ BROKEN = [
     ("vllm", {"ep": 1}, {"replicas_share_experts"}),
     ("vllm", {"max_num_seqs": 128}, {"waves"}),
     ("vllm", {"tp": 16, "dp": 2}, {"devices", "expert_group"}),
-    ("sglang", {"ep": 8}, {"ep_divides_tp"}),
+    ("sglang", {"ep": 2}, {"expert_group"}),
     ("sglang", {"max_num_seqs": 128}, {"waves"}),
 ]  # fmt: skip
 
