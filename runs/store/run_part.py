@@ -24,7 +24,7 @@ class RunPart(Part):
     """The methods of the store that write runs, policies and prompts."""
 
     def create_run(self, run: NewRun) -> str:
-        """Store a run, in status running; its id, `YYYYMMDD-HHMMSS-xxxx` in UTC, which sorts by creation, to the second.
+        """Store a run, in status running; its id, `YYYYMMDD-HHMMSS-xxxx` in UTC, sorts by the second of creation.
 
         Raises:
             BadInputError: settings or options hold a credential.
