@@ -29,7 +29,11 @@ def _axis_order(mapping: str | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ShardDegrees:
-    """How model state is spread over data-parallel ranks: `stage` (ZeRO 0 to 3), shards, and replicas of the shards."""
+    """How model state is spread over data-parallel ranks: ZeRO `stage`, shards, and replicas of the shards.
+
+    Stage 1 shards optimizer states. Stages 2 and 3 shard weights and gradients too, as FSDP does: 3 drops gathered
+    weights after the forward pass, 2 keeps them for the backward pass (`reshard_after_forward` of the plan decides).
+    """
 
     stage: int
     shard: int

@@ -86,10 +86,10 @@ def _state(plan: ParallelPlan, parts: ModelParts, stage: int) -> dict[str, float
     degrees: ShardDegrees = parts.degrees
     dense, expert = parts.stage_parameters(stage)
     whole = dense + expert
-    shard = dense / degrees.shard + expert / min(degrees.shard, parts.expert_replicas)
+    shard = dense / degrees.shard + expert / parts.expert_shard
     sizes = plan.state_bytes
     return {
-        "weights": sizes.parameter * (shard if degrees.stage >= 3 else whole),
+        "weights": sizes.parameter * (shard if degrees.stage >= 2 else whole),
         "gradients": sizes.gradient * (shard if degrees.stage >= 2 else whole),
         "optimizer": 0.0 if plan.offload else sizes.optimizer * (shard if degrees.stage >= 1 else whole),
     }
@@ -97,7 +97,7 @@ def _state(plan: ParallelPlan, parts: ModelParts, stage: int) -> dict[str, float
 
 def _gathered(plan: ParallelPlan, parts: ModelParts, stage: int) -> float:
     """Gathered copies of sharded weights: two units at a time with prefetch, or the stage when nothing is resharded."""
-    if parts.degrees.stage < 3 or parts.degrees.shard == 1:
+    if parts.degrees.stage < 2 or parts.degrees.shard == 1:
         return 0.0
     dense, expert = parts.stage_parameters(stage)
     if not plan.reshard_after_forward:

@@ -129,6 +129,13 @@ class ModelParts:
             pool *= plan.tp
         return max(1, pool // plan.ep)
 
+    @cached_property
+    def expert_shard(self) -> int:
+        """Ranks that share one expert's state."""
+        if not self.degrees.stage:
+            return 1
+        return max(1, self.expert_replicas // self.degrees.replicate)
+
 
 def run_lengths(segments: list[Segment]) -> list[tuple[Segment, int]]:
     """Neighbouring repetitions of a segment, counted."""

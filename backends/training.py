@@ -162,7 +162,7 @@ class _TrainingStep:
     def _run(self, stage: int, action: Action, units: list[_Unit], last: bool) -> int:
         """Add one pass; returns its last compute task. Passes that talk to data-parallel peers go unit by unit."""
         stage_of_zero = self.parts.degrees.stage
-        sharded = stage_of_zero >= 3 and self._needs_gather(stage, action)
+        sharded = stage_of_zero >= 2 and self._needs_gather(stage, action)
         reduces = self._reduces(action, last)
         bucketed = reduces and self.graph.plan.overlap_communication
         label = f"{action.phase} {action.microbatch}"
@@ -198,13 +198,17 @@ class _TrainingStep:
         )  # fmt: skip
 
     def _needs_gather(self, stage: int, action: Action) -> bool:
-        """Gathered weights stay when they are not resharded after the forward pass: only the first pass gathers."""
+        """Whether a pass has to gather its weights: each one does when they are resharded after the forward pass.
+
+        Otherwise they stay until the backward pass, and in a pipeline, where passes of several micro-batches
+        overlap, until the end of the step.
+        """
         if self.graph.plan.reshard_after_forward:
             return True
         key = (stage, action.chunk)
-        known = key in self.gathered
+        known = key in self.gathered and self.graph.plan.pp > 1
         self.gathered.add(key)
-        return not known
+        return action.phase == "forward" and not known
 
     def _gather(self, stage: int, action: Action, unit: _Unit, position: int) -> int | None:
         """All-gather one unit, one unit ahead of the compute stream where the framework prefetches."""
@@ -290,7 +294,7 @@ class _TrainingStep:
         dense, expert = self.parts.stage_parameters(stage)
         if not self.parts.degrees.stage:
             return dense + expert
-        return dense / self.parts.degrees.shard + expert / min(self.parts.expert_replicas, self.parts.degrees.shard)
+        return dense / self.parts.degrees.shard + expert / self.parts.expert_shard
 
     def _grad_norm(self, stage: int) -> int:
         graph = self.graph
@@ -302,7 +306,7 @@ class _TrainingStep:
         )  # fmt: skip
 
     def _optimizer(self, stage: int, ready: int) -> None:
-        """Adam on the local shard; ZeRO 1 and 2 then gather the new weights."""
+        """Adam on the local shard; ZeRO 1 then gathers the new weights (2 and 3 do so before each use)."""
         graph, sizes = self.graph, self.graph.plan.state_bytes
         count = self._local_state(stage)
         items: tuple[Item, ...] = (
@@ -316,7 +320,7 @@ class _TrainingStep:
                 Transfer("Memcpy HtoD (Pinned -> Device)", "HtoD", sizes.parameter * count),
             )
         done = graph.add((stage,), COMPUTE, (Segment("optimizer", items),), "optimizer", "optimizer", deps=(ready,))
-        if self.parts.degrees.stage in (1, 2):
+        if self.parts.degrees.stage == 1:
             dense, expert = self.parts.stage_parameters(stage)
             gathers = self._state_items(stage, "all_gather", dense, expert, sizes.parameter)
             if gathers:

@@ -82,6 +82,7 @@ class SharedNetwork:
     active: dict[int, _Flow] = field(default_factory=dict)
     versions: int = 0
     _memo: dict[tuple[int, ...], list[float]] = field(default_factory=dict)
+    _conflicts: dict[tuple[int, int], bool] = field(default_factory=dict)
 
     def start(self, owner: int, collective: Any, alone_ns: float, now: float) -> list[tuple[float, int, int]]:
         """Begin `collective` for `owner`, which alone takes `alone_ns`; returns new ends as (time, owner, version)."""
@@ -91,7 +92,7 @@ class SharedNetwork:
     def finish(self, owner: int, now: float) -> list[tuple[float, int, int]]:
         """`owner`'s collective has ended; returns the new ends of those that shared a link with it."""
         gone = self.active.pop(owner)
-        beside = [f for f in self.active.values() if self._conflict(gone, f)]
+        beside = [f for f in self.active.values() if self._conflict(gone.collective, f.collective)]
         return self._rerate(self._reached(beside), now)
 
     def is_current(self, owner: int, version: int) -> bool:
@@ -99,9 +100,16 @@ class SharedNetwork:
         flow = self.active.get(owner)
         return flow is not None and flow.version == version
 
-    def _conflict(self, a: _Flow, b: _Flow) -> bool:
-        links = self.crowding.links
-        return not links[id(a.collective)].isdisjoint(links[id(b.collective)])
+    def slows(self, collective: Any) -> bool:
+        """Whether a collective under way shares a crowded link with `collective`."""
+        return any(self._conflict(flow.collective, collective) for flow in self.active.values())
+
+    def _conflict(self, a: Any, b: Any) -> bool:
+        key = (id(a), id(b))
+        if key not in self._conflicts:
+            links = self.crowding.links
+            self._conflicts[key] = not links[key[0]].isdisjoint(links[key[1]])
+        return self._conflicts[key]
 
     def _reached(self, seeds: Sequence[_Flow]) -> list[_Flow]:
         """`seeds` and whatever they are joined to by crowded links."""
@@ -110,7 +118,7 @@ class SharedNetwork:
         while border:
             flow = border.pop()
             for other in self.active.values():
-                if other.owner not in found and self._conflict(flow, other):
+                if other.owner not in found and self._conflict(flow.collective, other.collective):
                     found[other.owner] = other
                     border.append(other)
         return sorted(found.values(), key=lambda f: id(f.collective))

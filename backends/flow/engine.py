@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 from math import ceil
+from typing import Any
 
 from backends.flow.contention import Crowding, SharedNetwork, stream_of
 from backends.flow.timing import SegmentTimer, Timed, repeat
@@ -15,14 +16,16 @@ from backends.timeline import Piece, Repeated, TaskRun
 from runs.errors import CclSearchError
 
 _Runs = tuple[Repeated, ...]
+_Slot = tuple[Piece, int, Any]
+"""A piece, the time until the next one, and its collective if other collectives can slow it."""
 
 
 @dataclass
 class _Stepwise:
-    """A task on a crowded stream, item by item: `pieces` still to run and those that have run."""
+    """A task on a crowded stream, item by item: its slots, and the pieces that have run."""
 
     task: Task
-    pieces: list[tuple[Piece, int]]
+    slots: list[_Slot]
     start: int
     position: int = 0
     began: int = 0
@@ -39,6 +42,7 @@ class EventLoop:
     ended: dict[int, TaskRun] = field(default_factory=dict)
     stepping: dict[int, _Stepwise] = field(default_factory=dict)
     _sealed: dict[tuple[int, int], tuple[int, _Runs]] = field(default_factory=dict)
+    _stepwise: dict[tuple[int, int], list[_Slot]] = field(default_factory=dict)
 
     def run(self) -> list[TaskRun]:
         """All tasks in the order they ended.
@@ -57,7 +61,7 @@ class EventLoop:
             now, _, index, version = heapq.heappop(self.heap)
             if version >= 0 and not self._collective_ended(index, now, version):
                 continue
-            if version < 0 and index in self.stepping and not self._step(self.stepping[index], now):
+            if version < 0 and index not in self.ended and not self._proceed(index, now):
                 continue
             for follower in followers[index]:
                 missing[follower] -= 1
@@ -67,6 +71,10 @@ class EventLoop:
             stuck = next(t for t in tasks if t.index not in self.ended)
             raise CclSearchError(f"the step deadlocks at {stuck.label!r} of stage {stuck.classes[0]}", "report this plan")
         return list(self.ended.values())
+
+    def _proceed(self, index: int, now: int) -> bool:
+        state = self.stepping.get(index)
+        return self._step(state, now) if state else self._begin(self.graph.tasks[index], now)
 
     def _dependencies(self) -> tuple[list[int], list[list[int]]]:
         followers: list[list[int]] = [[] for _ in self.graph.tasks]
@@ -79,7 +87,7 @@ class EventLoop:
 
     def _start(self, task: Task, now: int) -> None:
         if stream_of(task) in self.crowded:
-            self._start_stepwise(task, now)
+            heapq.heappush(self.heap, (now, 1, task.index, -1))
             return
         duration, runs = self._whole(task)
         self.ended[task.index] = TaskRun(task, now, now + duration, runs)
@@ -102,24 +110,47 @@ class EventLoop:
 
     # --- tasks that share links -------------------------------------------------------------------------------------
 
-    def _start_stepwise(self, task: Task, now: int) -> None:
-        pieces = [pair for segment in task.segments for pair in self._slots(self.timer.timed(segment, task, whole=False))]
-        state = _Stepwise(task, pieces, now)
-        self.stepping[task.index] = state
-        heapq.heappush(self.heap, (now, 1, task.index, -1))
+    def _begin(self, task: Task, now: int) -> bool:
+        """Begin a task of a crowded stream; whether it ended at once.
 
-    @staticmethod
-    def _slots(timed: Timed) -> list[tuple[Piece, int]]:
-        """Pieces with the time until the next piece, launch gaps included."""
+        When nothing else happens before it would end alone, nothing can slow it, and it runs as a whole.
+        """
+        duration, runs = self._whole(task)
+        if not self.shared.active and (not self.heap or self.heap[0][0] >= now + duration):
+            self.ended[task.index] = TaskRun(task, now, now + duration, runs)
+            heapq.heappush(self.heap, (now + duration, 0, task.index, -1))
+            return False
+        state = _Stepwise(task, self._slots(task), now)
+        self.stepping[task.index] = state
+        return self._step(state, now)
+
+    def _slots(self, task: Task) -> list[_Slot]:
+        """The pieces of a task with the time until the next piece, launch gaps included; memoised by its segments."""
+        key = (id(task.segments), task.classes[0])
+        if key not in self._stepwise:
+            self._stepwise[key] = [
+                slot for segment in task.segments for slot in self._segment_slots(segment, task)
+            ]
+        return self._stepwise[key]
+
+    def _segment_slots(self, segment: Segment, task: Task) -> list[_Slot]:
+        timed = self.timer.timed(segment, task, whole=False)
         starts = [piece.start for piece in timed.pieces] + [timed.duration]
-        return [(piece, starts[i + 1] - starts[i]) for i, piece in enumerate(timed.pieces)]
+        found = []
+        for i, piece in enumerate(timed.pieces):
+            shared = None
+            if isinstance(piece.item, Communication):
+                collective = self.timer.collective(piece.item, task)
+                shared = collective if self.shared.crowding.links[id(collective)] else None
+            found.append((piece, starts[i + 1] - starts[i], shared))
+        return found
 
     def _step(self, state: _Stepwise, now: int) -> bool:
-        """Go on with `state` at `now`; whether its task has ended. Computation up to the next collective runs at once."""
-        at = now
-        while state.position < len(state.pieces):
-            piece, slot = state.pieces[state.position]
-            if isinstance(piece.item, Communication):
+        """Go on with `state` at `now`; whether its task has ended. What nothing can slow runs without an event."""
+        at, slots = now, state.slots
+        while state.position < len(slots):
+            piece, slot, collective = slots[state.position]
+            if collective is not None and not self._undisturbed(collective, at + piece.duration):
                 break
             state.done.append(_at(piece, at - state.start, piece.duration))
             state.position += 1
@@ -127,13 +158,17 @@ class EventLoop:
         if at > now:
             heapq.heappush(self.heap, (at, 1, state.task.index, -1))
             return False
-        if state.position == len(state.pieces):
+        if state.position == len(slots):
             self._finish(state, now)
             return True
         state.began = now
-        collective = self.timer.collective(piece.item, state.task)
+        piece, _, collective = slots[state.position]
         self._announce(self.shared.start(state.task.index, collective, float(piece.duration), now))
         return False
+
+    def _undisturbed(self, collective: Any, end: int) -> bool:
+        """Whether nothing that runs slows `collective`, and nothing new can start before `end`."""
+        return (not self.heap or self.heap[0][0] >= end) and not self.shared.slows(collective)
 
     def _finish(self, state: _Stepwise, now: int) -> None:
         index = state.task.index
@@ -150,7 +185,7 @@ class EventLoop:
             return False
         state = self.stepping[index]
         self._announce(self.shared.finish(index, float(now)))
-        piece, slot = state.pieces[state.position]
+        piece, slot, _ = state.slots[state.position]
         took = now - state.began
         state.done.append(_at(piece, state.began - state.start, took))
         state.position += 1

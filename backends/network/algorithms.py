@@ -18,13 +18,15 @@ class Stage:
     """Messages (source, target, bytes) that may go at once, `repeat` times over.
 
     A rank sends its messages of a round once it has received all that earlier rounds address to it. `reduces`: the
-    receiver reduces what arrives; `one_by_one`: buffer after buffer, as a tree node does with its children.
+    receiver reduces what arrives; `one_by_one`: buffer after buffer, as a tree node does with its children. `delay` are
+    seconds that every sender spends before it sends.
     """
 
     messages: tuple[Transfer, ...]
     repeat: int = 1
     reduces: bool = False
     one_by_one: bool = False
+    delay: float = 0.0
 
 
 Schedule = list[Stage]
@@ -162,8 +164,10 @@ def double_binary_tree(kind: Kind, size: float, group: Group) -> Schedule:
     return merge([_tree(kind, size / 2, group), _tree(kind, size / 2, mirrored)])
 
 
-def double_binary_tree_astra(kind: Kind, size: float, group: Group) -> Schedule:
-    """What ASTRA-sim runs under the name: the full buffer over every edge of one tree, rooted at the last rank.
+def double_binary_tree_astra(kind: Kind, size: float, group: Group, chunk: int = 0) -> Schedule:
+    """What ASTRA-sim runs under the name: the full buffer over every edge of one tree.
+
+    The chunks of a collective take the tree rooted at the last rank and the one rooted at the first in turns.
 
     Raises:
         BadInputError: the ranks are no power of two (ASTRA-sim crashes there).
@@ -172,7 +176,7 @@ def double_binary_tree_astra(kind: Kind, size: float, group: Group) -> Schedule:
         raise BadInputError(
             f"double_binary_tree_astra of {len(group)} ranks", "it needs a power of two; choose double_binary_tree"
         )
-    return _tree(kind, size, list(reversed(group)), one_by_one=True)
+    return _tree(kind, size, group if chunk % 2 else list(reversed(group)), one_by_one=True)
 
 
 def send_recv(kind: Kind, size: float, group: Group) -> Schedule:

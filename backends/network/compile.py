@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from backends.network import packets
-from backends.network.algorithms import Schedule, Stage
+from backends.network.algorithms import Stage
 from backends.network.engine import MessageClass, Program
 from backends.network.folding import Classes, Integers, Traffic, refine
 from backends.network.parameters import ChunkOrder, NetworkParameters
@@ -36,41 +37,38 @@ class _Flat:
     routes: list[tuple[int, ...]]
 
 
-def compile_schedule(schedule: Schedule, topology: Topology, parameters: NetworkParameters, parts: int = 1) -> Compiled:
-    """`schedule` cut into `parts` chunks; they follow each other as the parameters say."""
-    stages = _expand(schedule, topology, parameters)
-    flat = _flatten(stages, topology, parameters, parts)
+def compile_stages(
+    stages: list[Stage], lanes: list[list[int]], topology: Topology, parameters: NetworkParameters
+) -> Compiled:
+    """`lanes` run side by side; each is the numbers of the `stages` it runs one after another."""
+    stages, lanes = _expand(stages, lanes, topology, parameters)
+    flat = _flatten(stages, topology, parameters)
     links = np.array(sorted({link for route in flat.routes for link in _both(route, topology)}), dtype=np.int64)
     index = {int(link): at for at, link in enumerate(links)}
     traffic, devices = _traffic(flat, topology, index, links, parameters)
     classes = refine(traffic, len(devices))
-    lanes, turns = _lanes(parts, parameters)
-    program = _program(stages, flat, traffic, classes, topology, parameters, lanes, turns)
+    program = _program(stages, lanes, flat, traffic, classes, topology, parameters)
     shares = _shares(traffic, classes, topology, links, parameters)
-    return Compiled(program, shares, _link_bytes(stages, flat, parameters, parts))
+    return Compiled(program, shares, _link_bytes(stages, lanes, flat, parameters))
 
 
-def _lanes(parts: int, parameters: NetworkParameters) -> tuple[int, int]:
-    """How many chunks run side by side, and how many one after another in each lane."""
-    if parameters.chunk_order is ChunkOrder.PIPELINED:
-        return parts, 1
-    lanes = min(parts, parameters.active_chunks)
-    return lanes, -(-parts // lanes)
+def _expand(
+    stages: list[Stage], lanes: list[list[int]], topology: Topology, parameters: NetworkParameters
+) -> tuple[list[Stage], list[list[int]]]:
+    """Every round of every lane a stage of its own where each message takes a route of its own."""
+    targets = {target for stage in stages for _, target, _ in stage.messages}
+    if not parameters.flow_per_message or not any(topology.has_ties(target) for target in targets):
+        return stages, lanes
+    rounds: list[Stage] = []
+    places: list[list[int]] = []
+    for lane in lanes:
+        single = [replace(stages[number], repeat=1) for number in lane for _ in range(stages[number].repeat)]
+        places.append(list(range(len(rounds), len(rounds) + len(single))))
+        rounds += single
+    return rounds, places
 
 
-def _expand(schedule: Schedule, topology: Topology, parameters: NetworkParameters) -> list[Stage]:
-    """Repeated rounds one by one where each message takes a route of its own."""
-    if not parameters.flow_per_message:
-        return list(schedule)
-    targets = {target for stage in schedule for _, target, _ in stage.messages}
-    if not any(topology.has_ties(target) for target in targets):
-        return list(schedule)
-    return [
-        Stage(stage.messages, 1, stage.reduces, stage.one_by_one) for stage in schedule for _ in range(stage.repeat)
-    ]
-
-
-def _flatten(stages: list[Stage], topology: Topology, parameters: NetworkParameters, parts: int) -> _Flat:
+def _flatten(stages: list[Stage], topology: Topology, parameters: NetworkParameters) -> _Flat:
     rows = [(index, *message) for index, stage in enumerate(stages) for message in stage.messages]
     sent: dict[tuple[int, int], int] = {}
     routes = []
@@ -80,7 +78,7 @@ def _flatten(stages: list[Stage], topology: Topology, parameters: NetworkParamet
         routes.append(topology.route(source, target, number if parameters.flow_per_message else 0))
     columns = list(zip(*rows, strict=True))
     stages_of, sources, targets = (np.array(column, dtype=np.int64) for column in columns[:3])
-    return _Flat(stages_of, sources, targets, np.array(columns[3], dtype=np.float64) / parts, routes)
+    return _Flat(stages_of, sources, targets, np.array(columns[3], dtype=np.float64), routes)
 
 
 def _both(route: tuple[int, ...], topology: Topology) -> tuple[int, ...]:
@@ -125,13 +123,12 @@ def _firsts(classes: Integers) -> Integers:
 
 def _program(
     stages: list[Stage],
+    lanes: list[list[int]],
     flat: _Flat,
     traffic: Traffic,
     classes: Classes,
     topology: Topology,
     parameters: NetworkParameters,
-    lanes: int,
-    turns: int,
 ) -> Program:
     alike = []
     pairs = np.stack([classes.message, traffic.target])
@@ -150,18 +147,13 @@ def _program(
                 tail=packets.tail(nbytes, route, back, parameters),
                 reduce=arrivals * 3 * nbytes / parameters.reduce_bandwidth if stage.reduces else 0.0,
                 one_by_one=stage.one_by_one,
+                delay=stage.delay + parameters.step_seconds,
             )
         )
     members = [tuple(np.unique(classes.message[flat.stage == index]).tolist()) for index in range(len(stages))]
-    once = [members[index] for index, stage in enumerate(stages) for _ in range(stage.repeat)]
-    return Program(
-        tuple(alike),
-        tuple(once * turns),
-        int(classes.rank.max()) + 1,
-        lanes,
-        parameters.chunk_order is ChunkOrder.PIPELINED,
-        parameters.step_seconds,
-    )
+    rounds = [[members[number] for number in lane for _ in range(stages[number].repeat)] for lane in lanes]
+    in_order = parameters.chunk_order is ChunkOrder.PIPELINED
+    return Program(tuple(alike), tuple(map(tuple, rounds)), int(classes.rank.max()) + 1, in_order)
 
 
 def _pair_counts(pairs: Integers) -> tuple[list[tuple[int, int]], list[int]]:
@@ -185,11 +177,14 @@ def _shares(
     return Shares(flow, classes.link[crossed], cost, background, int(classes.message.max()) + 1, size)
 
 
-def _link_bytes(stages: list[Stage], flat: _Flat, parameters: NetworkParameters, parts: int) -> dict[int, float]:
-    total: dict[int, float] = {}
+def _link_bytes(
+    stages: list[Stage], lanes: list[list[int]], flat: _Flat, parameters: NetworkParameters
+) -> dict[int, float]:
+    times = Counter(number for lane in lanes for number in lane)
     wire = {float(size): packets.on_the_wire(float(size), parameters) for size in np.unique(flat.nbytes)}
-    for stage, size, route in zip(flat.stage.tolist(), flat.nbytes.tolist(), flat.routes, strict=True):
-        amount = wire[size] * stages[stage].repeat * parts
+    total: dict[int, float] = {}
+    for number, size, route in zip(flat.stage.tolist(), flat.nbytes.tolist(), flat.routes, strict=True):
+        amount = wire[size] * stages[number].repeat * times[number]
         for link in route:
             total[link] = total.get(link, 0.0) + amount
     return total

@@ -17,7 +17,7 @@ _START, _ARRIVE, _REDUCED = 0, 1, 2
 
 @dataclass(frozen=True)
 class MessageClass:
-    """Alike messages: work in packets, seconds after draining, ends as classes of ranks, seconds of reducing."""
+    """Alike messages: work in packets, ends as classes of ranks; seconds before sending, after draining, of reducing."""
 
     source: int
     target: int
@@ -25,21 +25,20 @@ class MessageClass:
     tail: float
     reduce: float
     one_by_one: bool
+    delay: float
 
 
 @dataclass(frozen=True)
 class Program:
-    """`rounds[k]` are the classes sent in round k; `lanes` copies of the program run side by side.
+    """`lanes[j][k]` are the classes that lane j sends in its round k; lanes run side by side.
 
     `in_order`: a lane sends a message of a round only after the lane before it has (chunk pipelining).
     """
 
     classes: tuple[MessageClass, ...]
-    rounds: tuple[tuple[int, ...], ...]
+    lanes: tuple[tuple[tuple[int, ...], ...], ...]
     ranks: int
-    lanes: int
     in_order: bool
-    step_seconds: float
 
 
 class Engine:
@@ -52,40 +51,41 @@ class Engine:
         self._copies = np.zeros(len(program.classes))
         self._known: dict[bytes, Floats] = {}
         self._now, self._count = 0.0, 0
-        self._sends = self._by_rank("source")
-        received = self._by_rank("target")
-        self._waiting = [[[len(ks) for ks in rank] for rank in received] for _ in range(program.lanes)]
-        self._frontier = [[-1] * program.ranks for _ in range(program.lanes)]
+        self._sends = [self._by_rank(lane, "source") for lane in program.lanes]
+        received = [self._by_rank(lane, "target") for lane in program.lanes]
+        self._waiting = [[[len(members) for members in rank] for rank in lane] for lane in received]
+        self._frontier = [[-1] * program.ranks for _ in program.lanes]
         self._released: set[tuple[int, int, int]] = set()
         self._drained: set[tuple[int, int, int]] = set()
         self._reducing: dict[tuple[int, int], float] = {}
 
-    def _by_rank(self, end: str) -> list[list[list[int]]]:
-        table: list[list[list[int]]] = [[[] for _ in self._program.rounds] for _ in range(self._program.ranks)]
-        for index, members in enumerate(self._program.rounds):
+    def _by_rank(self, rounds: tuple[tuple[int, ...], ...], end: str) -> list[list[list[int]]]:
+        table: list[list[list[int]]] = [[[] for _ in rounds] for _ in range(self._program.ranks)]
+        for index, members in enumerate(rounds):
             for member in members:
                 table[getattr(self._program.classes[member], end)][index].append(member)
         return table
 
     def run(self) -> float:
         """Seconds until every message of every lane is delivered."""
-        for lane in range(self._program.lanes):
+        for lane in range(len(self._program.lanes)):
             for rank in range(self._program.ranks):
                 self._advance(lane, rank)
         while self._events or self._active:
             self._step()
-        if any(at < len(self._program.rounds) for lane in self._frontier for at in lane):
+        ends = [len(rounds) for rounds in self._program.lanes]
+        if any(at < end for lane, end in zip(self._frontier, ends, strict=True) for at in lane):
             raise CclSearchError("the network simulation ended before its messages did", "report this collective")
-        return self._now
+        return float(self._now)
 
     def _advance(self, lane: int, rank: int) -> None:
         """Release the sends of every round up to the first one that the rank still waits for."""
-        waiting, rounds = self._waiting[lane][rank], len(self._program.rounds)
+        waiting, rounds = self._waiting[lane][rank], len(self._program.lanes[lane])
         at = self._frontier[lane][rank]
         while at < rounds and (at < 0 or waiting[at] == 0):
             at += 1
             if at < rounds:
-                for member in self._sends[rank][at]:
+                for member in self._sends[lane][rank][at]:
                     self._release(lane, at, member)
         self._frontier[lane][rank] = at
 
@@ -93,7 +93,7 @@ class Engine:
         if self._program.in_order and lane and (lane - 1, at, member) not in self._drained:
             self._released.add((lane, at, member))
         else:
-            self._push(self._now + self._program.step_seconds, _START, (lane, at, member))
+            self._push(self._now + self._program.classes[member].delay, _START, (lane, at, member))
 
     def _push(self, when: float, kind: int, message: tuple[int, int, int]) -> None:
         self._count += 1
@@ -131,7 +131,7 @@ class Engine:
             following = (key[0] + 1, key[1], key[2])
             if following in self._released:
                 self._released.remove(following)
-                self._push(self._now + self._program.step_seconds, _START, following)
+                self._push(self._now + self._program.classes[following[2]].delay, _START, following)
 
     def _handle(self, kind: int, key: tuple[int, int, int]) -> None:
         what = self._program.classes[key[2]]

@@ -8,11 +8,12 @@ from math import ceil
 
 import numpy as np
 
+from backends.network.algorithms import Stage
 from backends.network.collective import Collective, CollectiveTiming
-from backends.network.compile import compile_schedule
+from backends.network.compile import compile_stages
 from backends.network.engine import Engine
 from backends.network.parameters import ChunkOrder, NetworkParameters
-from backends.network.planning import schedule
+from backends.network.planning import chosen_algorithm, schedule, variants
 from backends.network.topology import Topology
 
 _PIPELINED = ("double_binary_tree", "double_binary_tree_astra", "hierarchical")
@@ -38,15 +39,58 @@ class NetworkModel:
             self._timings[collective] = self._simulate(collective)
         return self._timings[collective]
 
+    def sequence(self, steps: Sequence[Collective | float]) -> CollectiveTiming:
+        """Collectives one after another, each rank going on as soon as it has its own part; numbers are seconds of work.
+
+        Unlike a sum of `time`, ranks that are served early start the next step while others still communicate.
+        """
+        stages: list[Stage] = []
+        lanes: list[list[int]] = [[]]
+        pause, name = 0.0, ""
+        for step in steps:
+            if isinstance(step, Collective):
+                name = self._append(step, pause, stages, lanes)
+                pause = 0.0
+            else:
+                pause += step
+        timing = self._run(stages, [lane for lane in lanes if lane], name)
+        return replace(timing, seconds=timing.seconds + pause)
+
     def _simulate(self, collective: Collective) -> CollectiveTiming:
-        algorithm, stages = schedule(collective, self.topology)
-        stages = [stage for stage in stages if stage.messages and stage.repeat]
-        if not stages:
-            return CollectiveTiming(0.0, {}, -1, algorithm)
+        stages: list[Stage] = []
+        lanes: list[list[int]] = [[]]
+        name = self._append(collective, 0.0, stages, lanes)
+        return self._run(stages, [lane for lane in lanes if lane], name)
+
+    def _run(self, stages: list[Stage], lanes: list[list[int]], name: str) -> CollectiveTiming:
+        if not lanes:
+            return CollectiveTiming(0.0, {}, -1, name)
+        compiled = compile_stages(stages, lanes, self.topology, self.parameters)
+        seconds = Engine(compiled.program, compiled.shares).run()
+        return CollectiveTiming(seconds, compiled.link_bytes, self._fullest(compiled.link_bytes), name)
+
+    def _append(self, collective: Collective, pause: float, stages: list[Stage], lanes: list[list[int]]) -> str:
+        """Add the chunks of `collective` to the lanes; the first stage of each chunk carries its software cost."""
+        algorithm = chosen_algorithm(collective, self.topology)
         parts = self._parts(collective, algorithm)
-        compiled = compile_schedule(stages, self.topology, self.parameters, parts)
-        seconds = Engine(compiled.program, compiled.shares).run() + self._launches(parts)
-        return CollectiveTiming(seconds, compiled.link_bytes, self._fullest(compiled.link_bytes), algorithm)
+        places = []
+        for variant in range(min(parts, variants(algorithm))):
+            chunk = schedule(collective, self.topology, algorithm, collective.nbytes / parts, variant)
+            if not chunk:
+                return algorithm
+            chunk[:1] = self._launched(chunk[0], pause)
+            places.append(list(range(len(stages), len(stages) + len(chunk))))
+            stages += chunk
+        wide = parts if self.parameters.chunk_order is ChunkOrder.PIPELINED else self.parameters.active_chunks
+        lanes += [[] for _ in range(min(parts, wide) - len(lanes))]
+        for part in range(parts):
+            lanes[part % min(parts, wide)] += places[part % len(places)]
+        return algorithm
+
+    def _launched(self, stage: Stage, pause: float) -> list[Stage]:
+        """The first round of a chunk, delayed, and the rest of its stage."""
+        first = replace(stage, repeat=1, delay=pause + self.parameters.launch_seconds)
+        return [first, replace(stage, repeat=stage.repeat - 1)] if stage.repeat > 1 else [first]
 
     def _parts(self, collective: Collective, algorithm: str) -> int:
         if self.parameters.chunk_order is ChunkOrder.SERIAL:
@@ -54,12 +98,6 @@ class NetworkModel:
         if algorithm not in _PIPELINED and collective.kind != "broadcast":
             return 1
         return max(1, min(self.parameters.chunks, ceil(collective.nbytes / self.parameters.chunk_bytes)))
-
-    def _launches(self, parts: int) -> float:
-        """Software cost of a collective; of each chunk where chunks are started one after another."""
-        serial = self.parameters.chunk_order is ChunkOrder.SERIAL
-        turns = ceil(parts / self.parameters.active_chunks) if serial else 1
-        return turns * self.parameters.launch_seconds
 
     def _fullest(self, link_bytes: Mapping[int, float]) -> int:
         links = self.topology.links

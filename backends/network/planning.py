@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 
-from backends.network.algorithms import BUILDERS, TREE_KINDS, TREES, Group, Schedule, merge, send_recv
+from backends.network.algorithms import (
+    BUILDERS,
+    TREE_KINDS,
+    TREES,
+    Group,
+    Schedule,
+    double_binary_tree_astra,
+    merge,
+    send_recv,
+)
 from backends.network.collective import Collective, Kind
 from backends.network.topology import Topology
 
@@ -58,14 +67,23 @@ def levels(topology: Topology, group: Group) -> list[list[int]] | None:
     return list(rows.values()) if len(rows) > 1 and len(sizes) == 1 and sizes != {1} else None
 
 
-def schedule(collective: Collective, topology: Topology) -> tuple[str, Schedule]:
-    """The algorithm's name and the merged schedule of all groups of more than one rank."""
-    algorithm = chosen_algorithm(collective, topology)
+def schedule(collective: Collective, topology: Topology, algorithm: str, nbytes: float, chunk: int = 0) -> Schedule:
+    """The merged schedule of all groups of more than one rank, for chunk number `chunk` of `nbytes` a rank."""
     groups = [group for group in collective.groups if len(group) > 1]
     if collective.kind == "send_recv":
-        return algorithm, merge([send_recv(collective.kind, collective.nbytes, group) for group in groups])
-    build = partial(_hierarchical, topology) if algorithm == "hierarchical" else BUILDERS[algorithm]
-    return algorithm, merge([build(collective.kind, collective.nbytes, group) for group in groups])
+        return merge([send_recv(collective.kind, nbytes, group) for group in groups])
+    builders = {
+        **BUILDERS,
+        "hierarchical": partial(_hierarchical, topology),
+        "double_binary_tree_astra": partial(double_binary_tree_astra, chunk=chunk),
+    }
+    merged = merge([builders[algorithm](collective.kind, nbytes, group) for group in groups])
+    return [stage for stage in merged if stage.messages and stage.repeat]
+
+
+def variants(algorithm: str) -> int:
+    """After how many chunks the schedules repeat."""
+    return 2 if algorithm == "double_binary_tree_astra" else 1
 
 
 def _inner(topology: Topology, kind: Kind, size: float, row: Group) -> Schedule:

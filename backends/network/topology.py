@@ -36,6 +36,12 @@ def murmur3(words: tuple[int, ...], seed: int) -> int:
     return value ^ value >> 16
 
 
+def _flow_words(source: int, target: int, flow: int) -> tuple[int, int, int]:
+    """What switches hash: addresses 11.x.y.1 by device, source port from 10000 up, destination port 100 (as NS-3)."""
+    addresses = (0x0B000001 + (device // 256 << 16) + (device % 256 << 8) for device in (source, target))
+    return (*addresses, (10000 + flow) % 65536 | 100 << 16)
+
+
 @dataclass
 class Topology:
     """Devices are nodes `0 … devices-1`, switches the nodes after them.
@@ -167,7 +173,7 @@ class Topology:
         node = source
         while node != target:
             hops = self._next_hops(node, distance)
-            pick = murmur3((source, target, flow), node) % len(hops) if len(hops) > 1 else 0
+            pick = murmur3(_flow_words(source, target, flow), node) % len(hops) if len(hops) > 1 else 0
             route.append(hops[pick])
             node = self.links[hops[pick]].target
         return tuple(route)
