@@ -31,12 +31,12 @@ _CALL = "generate_config(workload, environment)"
 _MAX_RECURSION = 200
 _GRACE_SECONDS = 0.5
 _CHECKOUT_SECONDS = 60.0
+_GAP = NotImplementedError.__name__  # what Monty raises, outside any function, for syntax it has not
 _HINT = "install the package pydantic-monty (>=1.4,<2), or use the process sandbox"
 _KINDS: tuple[tuple[type[BaseException], PolicyErrorKind], ...] = (
     (MemoryError, PolicyErrorKind.MEMORY),
     (PermissionError, PolicyErrorKind.FORBIDDEN),
     (ImportError, PolicyErrorKind.UNSUPPORTED),
-    (NotImplementedError, PolicyErrorKind.UNSUPPORTED),
 )
 
 
@@ -163,7 +163,7 @@ class MontyRunner:
         if isinstance(cause, NameError) and "'generate_config' is not defined" in str(cause) and len(frames) == 1:
             missing = "the policy defines no function generate_config(workload, environment)"
             return PolicyError(PolicyErrorKind.BAD_RESULT, missing)
-        return PolicyError(_kind(cause), _one_line(cause), _traceback(error))
+        return PolicyError(_kind(cause, len(frames)), _one_line(cause), _traceback(error))
 
     def _timeout(self) -> PolicyError:
         return PolicyError(PolicyErrorKind.TIMEOUT, f"the policy ran longer than {self.limits.seconds:g} s")
@@ -220,9 +220,11 @@ def _script(path: Path, argv: list[str]) -> str:
     return str(path)
 
 
-def _kind(cause: BaseException) -> PolicyErrorKind:
+def _kind(cause: BaseException, frames: int) -> PolicyErrorKind:
     if isinstance(cause, SyntaxError):
         return PolicyErrorKind.SYNTAX
+    if type(cause).__name__ == _GAP and frames == 1:
+        return PolicyErrorKind.UNSUPPORTED
     return next((kind for base, kind in _KINDS if isinstance(cause, base)), PolicyErrorKind.RAISED)
 
 

@@ -35,7 +35,6 @@ _KINDS = {
     "PermissionError": PolicyErrorKind.FORBIDDEN,
     "BlockingIOError": PolicyErrorKind.FORBIDDEN,
     "ImportError": PolicyErrorKind.UNSUPPORTED,
-    "NotImplementedError": PolicyErrorKind.UNSUPPORTED,
 }
 
 

@@ -292,6 +292,7 @@ def _results() -> list[Attack]:
         Attack("evil __str__", evil_text, "unsupported", "timeout"),
         Attack("list", body("return [('tp', 1)]"), bad, bad),
         Attack("nothing", body("return None"), bad, bad),
+        Attack("own NotImplementedError", body("raise NotImplementedError"), "raised", "raised"),
         Attack("no function", "tp = 1\n", bad, bad),
         Attack("not a function", "generate_config = 5\n", "raised", "raised"),
         Attack("int key", body("return {1: 1}"), bad, bad),
