@@ -27,8 +27,15 @@ GOOD = body("return {'tp': workload['n']}")
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _monty_folders() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob("ccl-search-monty-*"))
+@pytest.fixture(autouse=True)
+def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed owner cannot clean up, and other tests make folders at the same time."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+
+def _monty_folders(place: Path) -> set[Path]:
+    return set(place.glob("ccl-search-monty-*"))
 
 
 def test_close_ends_the_workers_and_can_be_repeated(arena: Arena) -> None:
@@ -51,16 +58,14 @@ def test_nothing_starts_before_the_first_evaluation(arena: Arena) -> None:
     assert running_children() == before
 
 
-def test_a_closed_runner_leaves_no_files() -> None:
-    before = _monty_folders()
+def test_a_closed_runner_leaves_no_files(tmp_path: Path) -> None:
     runner = MontyRunner()
     runner.evaluate(GOOD, {"n": 1}, {})
-    made = _monty_folders() - before
+    assert len(_monty_folders(tmp_path)) == 1
 
     runner.close()
 
-    assert made
-    assert not any(folder.exists() for folder in made)
+    assert _monty_folders(tmp_path) == set()
 
 
 @pytest.mark.parametrize("make", [lambda: MontyRunner(workers=2), lambda: ProcessRunner(unconfined=True)])
@@ -132,13 +137,13 @@ def test_workers_end_with_an_owner_that_is_killed(kind: str, arena: Arena) -> No
     assert left_over(before) == set()
 
 
-def test_workers_end_with_an_owner_that_forgets_to_close(arena: Arena) -> None:
-    before, folders = running_children(), _monty_folders()
+def test_workers_end_with_an_owner_that_forgets_to_close(arena: Arena, tmp_path: Path) -> None:
+    before = running_children()
 
     subprocess.run([sys.executable, "-c", _OWNER, "monty", "end"], check=True, cwd=ROOT, capture_output=True)
 
     assert left_over(before) == set()
-    assert _monty_folders() - folders == set()
+    assert _monty_folders(tmp_path) == set()
 
 
 def test_a_dying_worker_writes_nothing_to_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
