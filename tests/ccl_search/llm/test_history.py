@@ -17,9 +17,20 @@ from ccl_search.llm import history, prompts
 from ccl_search.llm.canonical import canonical, sha256
 from ccl_search.llm.request import RequestSettings, Shape, body
 from ccl_search.proposers.base import ProposalContext, TrialView
+from runs import objective
 from runs.objective import Objective
 from runs.trial import FailureClass, TrialState
-from tests.ccl_search.llm.ledger import SPACE, composite, context, failed, maximised, minimised, succeeded
+from tests.ccl_search.llm.ledger import (
+    MFU,
+    SPACE,
+    STEP_TIME,
+    composite,
+    context,
+    failed,
+    maximised,
+    minimised,
+    succeeded,
+)
 
 SETTINGS = RequestSettings("Plain Python.")
 SHAPE = Shape("claude-opus-5-5")
@@ -87,8 +98,13 @@ def test_secrets_in_evidence_policies_and_facts_are_not_sent() -> None:
             "score = 0.5 * (1.5 / avg_step_time) + 0.5 * (16 / num_xpus).",
             "- num_xpus in devices, lower is better",
         ),
+        (
+            objective.build([STEP_TIME, MFU], [1.0, 3.0], {"avg_step_time": 1.5, "mfu": 30.0}),
+            "score = 0.25 * (1.5 / avg_step_time) + 0.75 * (mfu / 30).",
+            "- mfu in %, higher is better",
+        ),
     ],
-    ids=["minimised", "maximised", "composite"],
+    ids=["minimised", "maximised", "composite", "mixed composite"],
 )
 def test_the_direction_is_said(goal: Objective, formula: str, way: str) -> None:
     text = history.facts_block(context(objective=goal))
