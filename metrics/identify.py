@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
@@ -67,6 +67,7 @@ def op_of_kernel(name: str) -> Op:
     return next((op for pattern, op in _operations() if pattern.search(name)), Op.UNKNOWN)
 
 
+@lru_cache(maxsize=1024)
 def op_of_collective(name: str) -> Op:
     """The operation of a "Collective name" argument or of `nccl:<name>`; `UNKNOWN` for a name not in the table."""
     word = name.rsplit(":", 1)[-1].split(" ", 1)[0]
@@ -78,6 +79,7 @@ def op_of_hlo(category: str) -> Op | None:
     return _xla_categories().get(category)
 
 
+@lru_cache(maxsize=1024)
 def element_bytes(dtype: str) -> int | None:
     """Bytes of one element of a dtype as collective arguments or HLO text spell it; None when unknown."""
     return _element_bytes().get(dtype.lower())

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 
-from metrics.traces import discover
+from metrics.traces import discover, split
 from metrics.traces.discover import TraceFile
 from metrics.traces.pool import read_all
 from metrics.traces.timeline import Lane, Timeline
@@ -23,7 +22,7 @@ def load(folder: Path, cache: Path | None = None) -> Timeline:
     family, files, dropped = _one_family(files)
     warnings += dropped
     lanes: list[Lane] = []
-    for file, (found, said) in zip(files, read_all(files, cache), strict=True):
+    for file, (found, said) in split.joined(files, read_all(files, cache)):
         warnings += said
         lanes += _with_content(file, found, warnings)
     if not lanes:
@@ -65,7 +64,7 @@ def _unique_ranks(lanes: list[Lane], warnings: list[str]) -> list[Lane]:
             sources[lane.ranks].append(lane.source)
     out = set()
     for ranks, files in sources.items():
-        if len(files) > 1 and not _halves(lanes, files):
+        if len(files) > 1:
             out |= set(files[1:])
             warnings.append(
                 f"rank {ranks[0]} is there {_times(len(files))}: {files[0]} was used, {', '.join(files[1:])} left out"
@@ -75,12 +74,6 @@ def _unique_ranks(lanes: list[Lane], warnings: list[str]) -> list[Lane]:
 
 def _times(count: int) -> str:
     return "twice" if count == 2 else f"{count} times"
-
-
-def _halves(lanes: list[Lane], files: Sequence[str]) -> bool:
-    """Whether files of one rank are disjoint devices of it, not copies of the same data."""
-    devices = [{lane.device for lane in lanes if lane.source == name} for name in files]
-    return sum(map(len, devices)) == len(set().union(*devices))
 
 
 def _order(lane: Lane) -> tuple[int, str]:

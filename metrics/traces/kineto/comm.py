@@ -62,9 +62,9 @@ def collectives(
     """
     groups: dict[str, int] = {}
     out = []
-    for kernel, row in enumerate(rows.tolist()):
+    called = zip(rows.tolist(), launches[0][rows].tolist(), launches[1][rows].tolist(), strict=True)
+    for kernel, (row, time, thread) in enumerate(called):
         own = args.get(row)
-        time, thread = int(launches[0][row]), int(launches[1][row])
         host = hosts.around(thread, time) if own is None and time >= 0 else Annotation(Op.UNKNOWN, None)
         best = own or host.args
         op = identify.op_of_collective(str(own.collective)) if own else host.op
@@ -88,6 +88,8 @@ def _bytes(elements: object, size: int | None) -> int:
 
 
 def _int(value: object) -> int:
+    if type(value) is int:
+        return value
     return int(value) if isinstance(value, int | float | str) and str(value).strip().isdigit() else -1
 
 

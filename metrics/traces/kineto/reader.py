@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from metrics.traces.kineto.build import lanes
@@ -22,6 +23,22 @@ def read(path: Path, source: str, observe: Observe | None = None) -> tuple[list[
     contents = read_blocks(iterate(blocks_of(path, observe), problems))
     contents.problems[:0] = problems
     return lanes(contents, source, rank_of(contents, path)), warnings_of(contents, source)
+
+
+def read_together(paths: Sequence[Path], sources: Sequence[str]) -> tuple[list[Lane], list[str]]:
+    """The lanes of one rank whose events lie in several files (as `read`)."""
+    whole, problems = Contents(), list[str]()
+    warnings: list[str] = []
+    for path, source in zip(paths, sources, strict=True):
+        contents = read_blocks(iterate(blocks_of(path), problems), Contents(events=whole.events))
+        contents.problems[:0] = problems
+        warnings += warnings_of(contents, source)
+        whole.events.dropped.clear()
+        whole.events.repaired.clear()
+        problems.clear()
+        whole.metadata |= contents.metadata
+        whole.any_event |= contents.any_event
+    return lanes(whole, sources[0], rank_of(whole, paths[0])), warnings
 
 
 def rank_of(contents: Contents, path: Path) -> int:

@@ -31,8 +31,8 @@ class Contents:
 class Stream:
     """The state of one pass: text not yet cut, the layout once learned, whether the event list has ended."""
 
-    def __init__(self) -> None:
-        self.out = Contents()
+    def __init__(self, out: Contents | None = None) -> None:
+        self.out = out or Contents()
         self._text = b""
         self._head = b""
         self._layout: scan.Layout | None = None
@@ -131,9 +131,9 @@ def _metadata(head: bytes, tail: bytes) -> dict[str, Any]:
     return front | back
 
 
-def read_blocks(blocks: Iterable[bytes]) -> Contents:
-    """One pass over a file given as blocks of bytes (decompressed)."""
-    stream = Stream()
+def read_blocks(blocks: Iterable[bytes], into: Contents | None = None) -> Contents:
+    """One pass over a file given as blocks of bytes (decompressed). `into` may hold events of other files of the rank."""
+    stream = Stream(into)
     for block in blocks:
         stream.feed(block)
     return stream.finish()
