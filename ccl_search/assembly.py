@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ccl_search import targets
+from ccl_search.interrupt import Interrupt
 from ccl_search.observer import Observer, RunView
 from ccl_search.problem import Problem, ProblemSource, resolve
 from ccl_search.proposers import factory
@@ -99,6 +101,8 @@ def _search(
     seed_policy: str,
     observer: Observer | None,
 ) -> Search:
+    watching, interrupt = observer or Observer(), Interrupt()
+
     def check(source: str) -> str | None:
         return search.check_policy(source)
 
@@ -106,19 +110,22 @@ def _search(
         problem=problem,
         settings=settings,
         recorder=recorder,
-        proposer=_proposer(proposer, settings, recorder, check),
+        proposer=_claude(settings, recorder, check, watching, interrupt)
+        if proposer == "claude"
+        else _without_llm(proposer, settings.seed),
         runner=runner,
         seed_policy=seed_policy,
-        observer=observer or Observer(),
+        observer=watching,
+        interrupt=interrupt,
     )
     return search
 
 
-def _proposer(name: str, settings: SearchSettings, recorder: Recorder, check: PolicyCheck) -> Proposer:
+def _without_llm(name: str, seed: int) -> Proposer:
     if name == "random":
         from ccl_search.proposers.samplers import RandomProposer
 
-        return RandomProposer(settings.seed)
+        return RandomProposer(seed)
     if name == "grid":
         from ccl_search.proposers.samplers import GridProposer
 
@@ -126,26 +133,41 @@ def _proposer(name: str, settings: SearchSettings, recorder: Recorder, check: Po
     if name == "tpe":
         from ccl_search.proposers.tpe import TpeProposer
 
-        return TpeProposer(settings.seed)
-    if name == "claude":
-        return _claude(settings, recorder, check)
+        return TpeProposer(seed)
     from ccl_search.proposers.guided import GuidedProposer
 
-    return GuidedProposer(settings.seed)
+    return GuidedProposer(seed)
 
 
-def _claude(settings: SearchSettings, recorder: Recorder, check: PolicyCheck) -> Proposer:
+def _claude(
+    settings: SearchSettings, recorder: Recorder, check: PolicyCheck, observer: Observer, interrupt: Interrupt
+) -> Proposer:
+    from ccl_search.llm.budget import DollarBudget
+    from ccl_search.llm.client import AnthropicClient
+    from ccl_search.llm.replay import ReplayClient
+    from ccl_search.llm.reply import LlmClient
+    from ccl_search.llm.retries import RetryNotice, RetryPolicy
     from ccl_search.proposers.claude import ClaudeProposer
     from policies.program import dialect
 
-    found: Proposer = ClaudeProposer(recorder.store.ledger, model=settings.model, check=check, dialect=dialect())
-    return found
+    def waiting(notice: RetryNotice) -> None:
+        observer.notice(f"LLM attempt {notice.attempt}: {notice.reason}; waiting {notice.seconds:.0f} s")
+
+    ledger, client = recorder.store.ledger, None
+    if settings.replay_llm is not None:
+        client = cast("LlmClient", ReplayClient(ledger, recorder.store.run(settings.replay_llm).id))
+    else:
+        limit = Decimal(settings.max_cost_usd) if settings.max_cost_usd is not None else None
+        budget = DollarBudget(limit, recorder.store.totals(recorder.run_id).known_llm_cost_usd)
+        retries = RetryPolicy(cancelled=interrupt.stopped)
+        client = AnthropicClient(ledger, retries=retries, budget=budget, on_wait=waiting)
+    return ClaudeProposer(ledger, settings.model, check=check, dialect=dialect(), client=client)
 
 
 def _runner(settings: SearchSettings) -> PolicyRunner:
     from policies.factory import create_runner
 
-    return create_runner(settings.sandbox, unconfined=settings.unconfined, seed=settings.seed)
+    return create_runner(cast("Any", settings.sandbox), unconfined=settings.unconfined, seed=settings.seed)
 
 
 def _seed_policy(problem: Problem, path: Path | None) -> str:

@@ -31,6 +31,7 @@ _LEANEST: dict[str, tuple[Any, ...]] = {
     "cuda_graph": (False,),
     "offload": (True,),
 }
+_NO_MATTER = ("collective_algorithm", "collective_protocol", "communication_library", "tp_algorithm", "network_mode")
 _SMALL_IS_LEAN = ("micro_batch_size", "max_num_seqs", "max_num_batched_tokens")
 
 
@@ -171,7 +172,7 @@ def _report(
 ) -> InfeasibleReport:
     where = f"{environment.total_xpus} x {environment.device.name}"
     return InfeasibleReport(
-        f"infeasible: no config of {workload.name} with {framework.name} fits on {where}; the closest needs "
+        f"infeasible: no config of {workload.name} with {framework.name} fits on {where}; the closest: "
         f"{found.describe()}",
         f"the smallest count of {environment.device.name} that fits is {count}" if count else "use larger devices",
         config,
@@ -253,7 +254,7 @@ def _chain(first: Config, rest: Iterator[Config]) -> Iterator[Config]:
 
 
 def leanest(space: ConfigSpace) -> ConfigSpace:
-    """`space` with every knob whose leanest choice in memory is known beforehand held at that choice.
+    """`space` with every knob whose leanest choice in memory is known beforehand held there (or anywhere, if alike).
 
     What a smaller micro-batch, more recomputation or eager execution costs is time, never memory, so that whatever
     fits at all fits there too; degrees, sharding and the rest stay as they are.
@@ -264,5 +265,7 @@ def leanest(space: ConfigSpace) -> ConfigSpace:
 def _lean_knob(knob: Knob) -> Knob:
     if knob.key in _SMALL_IS_LEAN and knob.type == "int":
         return replace(knob, choices=(min(knob.choices),))
+    if knob.key in _NO_MATTER:
+        return replace(knob, choices=knob.choices[:1])
     kept = tuple(choice for choice in knob.choices if choice in _LEANEST.get(knob.key, ()))
     return replace(knob, choices=kept[:1]) if kept else knob

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
@@ -11,12 +12,14 @@ from typing import Any
 class Interrupt:
     """Counts SIGINT and SIGTERM while it is entered; `announce` is called with what each one will do.
 
-    A third signal raises KeyboardInterrupt, for the case that cancelling hangs.
+    A third signal raises KeyboardInterrupt, for the case that cancelling hangs. `stopped` is set from the first one
+    on, for whoever waits.
     """
 
     def __init__(self, announce: Callable[[str], None] = lambda _text: None) -> None:
         self.announce = announce
         self._previous: dict[int, Any] = {}
+        self.stopped = threading.Event()
         self.count = 0
 
     @property
@@ -32,6 +35,7 @@ class Interrupt:
     def request(self) -> None:
         """Ask for a stop, as one Ctrl-C does."""
         self.count += 1
+        self.stopped.set()
         if self.count == 1:
             self.announce("stopping after the running trial; press Ctrl-C again to cancel it")
         elif self.count == 2:

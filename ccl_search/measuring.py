@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runs.errors import BadInputError
 from runs.metric import MetricValue
 from runs.objective import Objective
 from runs.trial import FailureClass
@@ -32,12 +33,15 @@ class Measurement:
 
 def measure(trace_dir: Path | None, problem: Problem, plan: ParallelPlan) -> Measurement:
     """All metrics of the trace, without a score yet."""
-    from metrics import CardFacts, compute
+    from metrics.api import compute
 
     if trace_dir is None or not any(trace_dir.rglob("*")):
         return Measurement(failure=FailureClass.TRACE_MISSING, evidence=f"no trace files under {trace_dir}")
-    facts = CardFacts.of(problem.workload, problem.environment, plan)
-    return Measurement(compute(trace_dir, facts))
+    try:
+        values = compute(trace_dir, workload=problem.workload, environment=problem.environment, plan=plan)
+    except BadInputError as error:
+        return Measurement(failure=FailureClass.TRACE_MISSING, evidence=f"{error.message} ({error.hint})")
+    return Measurement(values)
 
 
 def score(measurement: Measurement, objective: Objective) -> Measurement:

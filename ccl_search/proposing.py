@@ -44,7 +44,9 @@ class Proposing:
             try:
                 proposal = self.proposer.propose(self.context(iteration, refusals))
             except ProposalFailedError as error:
-                self._refuse(iteration, None, None, FailureClass.PROPOSAL_FAILED, str(error))
+                rejected = Proposal(error.source, llm_calls=error.llm_calls)
+                seconds = time.perf_counter() - started
+                self._refuse(iteration, rejected, None, FailureClass.PROPOSAL_FAILED, str(error), seconds)
                 return None
             suggestion = self._consider(iteration, proposal, time.perf_counter() - started)
             if suggestion is not None:
@@ -91,11 +93,11 @@ class Proposing:
     def _refuse(
         self,
         iteration: int,
-        proposal: Proposal | None,
+        proposal: Proposal,
         config: dict[str, Any] | None,
         failure: FailureClass,
         reason: str,
-        seconds: float = 0.0,
+        seconds: float,
     ) -> None:
         view = self.recorder.refuse(iteration, proposal, config, failure, reason, seconds)
         self.observer.trial_refused(view)

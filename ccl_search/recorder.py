@@ -14,6 +14,7 @@ from ccl_search.settings import MAX_REPROPOSALS
 from ccl_search.stoppers import Outcome, Progress
 from ccl_search.suggestion import Suggestion
 from launchers.base import Handle
+from policies.program import Policy
 from runs.objective import Objective
 from runs.plan import ParallelPlan
 from runs.space import config_key
@@ -95,7 +96,7 @@ class Recorder:
     def refuse(
         self,
         iteration: int,
-        proposal: Proposal | None,
+        proposal: Proposal,
         config: dict[str, Any] | None,
         failure: FailureClass,
         evidence: str,
@@ -210,7 +211,7 @@ class Recorder:
     def _new_trial(
         self,
         iteration: int,
-        proposal: Proposal | None,
+        proposal: Proposal,
         config: dict[str, Any] | None,
         state: TrialState,
         failure: FailureClass | None,
@@ -220,13 +221,14 @@ class Recorder:
         from runs.store import NewTrial
 
         parent = next((view.policy_source for view in reversed(self.history) if view.policy_source), None)
+        parent_id = Policy(parent).sha256 if parent else None
         return NewTrial(
             iteration=iteration,
-            policy_source=proposal.source if proposal else None,
-            parent_policy=parent,
+            policy_source=proposal.source or None,
+            parent_policy=parent_id,
             config=config,
-            rationale=proposal.rationale if proposal else "",
-            llm_calls=proposal.llm_calls if proposal else (),
+            rationale=proposal.rationale,
+            llm_calls=proposal.llm_calls,
             state=state,
             failure=failure,
             evidence=evidence,
@@ -238,13 +240,18 @@ class Recorder:
         number: int,
         state: TrialState,
         config: dict[str, Any] | None,
-        proposal: Proposal | None,
+        proposal: Proposal,
         failure: FailureClass | None,
         evidence: str,
     ) -> TrialView:
-        source, rationale = (proposal.source, proposal.rationale) if proposal else ("", "")
         return TrialView(
-            number, state, config, failure=failure, evidence=evidence, policy_source=source, rationale=rationale
+            number=number,
+            state=state,
+            config=config,
+            failure=failure,
+            evidence=evidence,
+            policy_source=proposal.source,
+            rationale=proposal.rationale,
         )
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ccl_search import measuring
+from ccl_search import measuring, trial_files
 from ccl_search.execution import Executor
 from ccl_search.interrupt import Interrupt
 from ccl_search.observer import Observer
@@ -17,7 +17,7 @@ from ccl_search.recorder import Recorder
 from ccl_search.settings import SearchSettings
 from ccl_search.stoppers import Progress, first_reason
 from ccl_search.suggestion import Suggestion
-from ccl_search.trial_files import job_for
+from launchers.base import Job
 from policies.runner import PolicyRunner
 from runs.metric import MetricValue
 from runs.trial import Execution, FailureClass, TrialState
@@ -120,8 +120,15 @@ class Search:
 
     def _launch(self, suggestion: Suggestion, executor: Executor) -> None:
         self.observer.trial_launched(suggestion.number, suggestion.config)
-        job = job_for(self.problem, self.settings, self.recorder, suggestion)
+        job = self._job(suggestion)
         self._settle(suggestion, executor.execute(job, self.recorder.attempt_log(suggestion.number)))
+
+    def _job(self, suggestion: Suggestion) -> Job:
+        directory = self.recorder.trial_dir(suggestion.number)
+        job = trial_files.job_for(self.problem, self.settings, self.run_id, directory, suggestion)
+        card = trial_files.card_yaml(self.problem, suggestion.plan)
+        self.recorder.prepare(suggestion.number, suggestion.plan, card, job.script)
+        return job
 
     def _leave(self, reason: str) -> None:
         self.recorder.finish(INTERRUPTED, reason)
@@ -157,7 +164,7 @@ class Search:
     def _take_up(self, executor: Executor) -> None:
         """Wait for, or repeat, the trials that were in flight when the run's last process ended."""
         for suggestion, attempt, handle in self.recorder.in_flight():
-            job = job_for(self.problem, self.settings, self.recorder, suggestion)
+            job = self._job(suggestion)
             log = self.recorder.attempt_log(suggestion.number)
             execution = None
             if handle is not None:

@@ -14,7 +14,6 @@ from runs.metric import MetricValue
 
 if TYPE_CHECKING:
     from ccl_search.problem import Problem
-    from ccl_search.recorder import Recorder
     from ccl_search.settings import SearchSettings
     from ccl_search.suggestion import Suggestion
     from runs.plan import ParallelPlan
@@ -39,17 +38,10 @@ def card_yaml(problem: Problem, plan: ParallelPlan) -> str:
     return to_yaml(with_plan(problem.card, plan, RECORDED_STEPS))
 
 
-def job_for(problem: Problem, settings: SearchSettings, recorder: Recorder, suggestion: Suggestion) -> Job:
-    """Write what is known before the launch into the trial's folder, and describe the job."""
-    directory = recorder.trial_dir(suggestion.number)
-    directory.mkdir(parents=True, exist_ok=True)
-    script = _script(settings)
-    _write(directory / "card.yaml", card_yaml(problem, suggestion.plan))
-    _write(directory / "policy.py", suggestion.proposal.source)
-    _write(directory / "config.json", json.dumps(suggestion.config, indent=2) + "\n")
-    _write(directory / "script.sh", script)
-    return Job(
-        run_id=recorder.run_id,
+def job_for(problem: Problem, settings: SearchSettings, run_id: str, directory: Path, suggestion: Suggestion) -> Job:
+    """The job of a suggestion, with what is known before the launch written into the trial's folder."""
+    job = Job(
+        run_id=run_id,
         trial=suggestion.number,
         attempt=1,
         directory=directory,
@@ -57,10 +49,16 @@ def job_for(problem: Problem, settings: SearchSettings, recorder: Recorder, sugg
         environment=problem.environment,
         config=suggestion.config,
         plan=suggestion.plan,
-        script=script,
+        script=_script(settings),
         time_limit_s=settings.time_limit_s,
         settings=dict(settings.extras),
     )
+    directory.mkdir(parents=True, exist_ok=True)
+    _write(directory / "card.yaml", card_yaml(problem, suggestion.plan))
+    _write(directory / "policy.py", suggestion.proposal.source)
+    _write(directory / "config.json", json.dumps(suggestion.config, indent=2) + "\n")
+    _write(directory / "script.sh", job.script)
+    return job
 
 
 def write_metrics(directory: Path, values: Mapping[str, MetricValue], score: float | None) -> None:

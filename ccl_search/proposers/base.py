@@ -65,7 +65,13 @@ class Proposal:
 
 
 class ProposalFailedError(Exception):
-    """This iteration yields no policy, but a later one may (a refusal, a truncated answer, no tool call)."""
+    """This iteration yields no policy, but a later one may (a refusal, a truncated answer, no tool call).
+
+    `source` is the last policy turned down, `llm_calls` the ledger rows it took; both may be empty.
+    """
+
+    source: str = ""
+    llm_calls: tuple[int, ...] = ()
 
 
 class ProposerExhaustedError(Exception):
