@@ -26,7 +26,7 @@ def parameters() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A timed kernel: its own seconds, the seconds its slot lasts (longer when the host launches slowly), its blocks."""
+    """A timed kernel: its seconds, those of its slot (longer when the host launches slowly), and its thread blocks."""
 
     seconds: float
     slot: float
@@ -50,7 +50,11 @@ class System:
 
     @classmethod
     def of(
-        cls, environment: Environment, plan: ParallelPlan, precision: str = "bf16", calibration: Calibration = UNCALIBRATED
+        cls,
+        environment: Environment,
+        plan: ParallelPlan,
+        precision: str = "bf16",
+        calibration: Calibration = UNCALIBRATED,
     ) -> System:
         """The system that `plan` runs on in `environment`: a graph launches fastest, eager code slowest; a TPU runs
         whole programs and is never launch-bound."""

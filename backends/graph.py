@@ -69,8 +69,8 @@ class ExecutionGraph:
 
     def add(
         self, classes: tuple[int, ...], stream: str, segments: tuple[Segment, ...], label: str, phase: str, *,
-        deps: Iterable[int | None] = (), microbatch: int = 0, chunk: int = 0, step: int = 0, groups: Groups | None = None,
-        work: tuple[int, int] = (0, 0),
+        deps: Iterable[int | None] = (), microbatch: int = 0, chunk: int = 0, step: int = 0,
+        groups: Groups | None = None, work: tuple[int, int] = (0, 0),
     ) -> int:  # fmt: skip
         """Append a task; it also waits for the task before it on each of its streams. Returns its index."""
         index = len(self.tasks)

@@ -39,7 +39,7 @@ def inference_graph(workload: Workload, plan: ParallelPlan) -> ExecutionGraph:
     layout = Layout(plan)
     classes = tuple(RankClass(s, s, layout.stage_ranks(s)) for s in range(plan.pp))
     graph = ExecutionGraph(workload, plan, layout, classes)
-    _Serving(graph, ModelParts(workload.model, plan)).build()
+    _Serving(graph, ModelParts(workload.model, plan, workload.precision)).build()
     return graph
 
 
@@ -130,7 +130,7 @@ class _Serving:
     def _send(self, step: int, batch: Batch, group: int, stage: int, done: int) -> None:
         plan = self.graph.plan
         target = (stage + 1) % plan.pp
-        hidden = 2.0 * batch.tokens / self.parts.sharding.sequence_split * self.parts.model.hidden_size
+        hidden = self.parts.element * batch.tokens / self.parts.sharding.sequence_split * self.parts.model.hidden_size
         nbytes = hidden if target else max(4.0, 4.0 * batch.sampled)
         name = "send_hidden_states" if target else "send_tokens"
         segments = self._message(name, nbytes)
@@ -222,5 +222,4 @@ class _Serving:
         kind = segment.name.split()[0]
         if kind not in ("dense", "moe"):
             return 0.0
-        return self.graph.plan.state_bytes.parameter * sum(self.parts.layer(kind))  # type: ignore[arg-type]
-
+        return self.graph.plan.state_bytes.parameter * sum(self.parts.layer("moe" if kind == "moe" else "dense"))

@@ -56,6 +56,7 @@ class Layout:
 
     plan: ParallelPlan
     _pairs: dict[tuple[int, int], Groups] = field(default_factory=dict, repr=False, compare=False)
+    _memo: dict[tuple[str, int], Groups] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def degrees(self) -> dict[str, int]:
@@ -86,7 +87,13 @@ class Layout:
         return tuple(sorted(base + o for o in self._offsets(("tp", "cp", "ep", "shard", "replicate"))))
 
     def groups(self, axis: Axis, stage: int) -> Groups:
-        """The groups along `axis` within `stage`; groups of one rank are left out."""
+        """The groups along `axis` within `stage`; groups of one rank are left out. Equal questions give one object."""
+        key = (axis, stage)
+        if key not in self._memo:
+            self._memo[key] = self._find_groups(axis, stage)
+        return self._memo[key]
+
+    def _find_groups(self, axis: Axis, stage: int) -> Groups:
         inside: tuple[str, ...]
         if axis == "tp":
             inside = ("tp",)
@@ -101,7 +108,9 @@ class Layout:
         elif axis == "replicate":
             inside = tuple(a for a in ("cp", "shard", "replicate") if a not in self._shard_axes)
         else:
-            raise BadInputError(f"axis {axis!r} has no groups inside a stage", "ask for tp, cp, ep, edp, dp or replicate")
+            raise BadInputError(
+                f"axis {axis!r} has no groups inside a stage", "ask for tp, cp, ep, edp, dp or replicate"
+            )
         return self._carve(inside, stage)
 
     @property
@@ -130,7 +139,9 @@ class Layout:
         if self.plan.expert_placement == "own_axis":
             return self._carve(("ep",), stage)
         return tuple(
-            group[i : i + self.plan.ep] for group in self._expert_pools(stage) for i in range(0, len(group), self.plan.ep)
+            group[i : i + self.plan.ep]
+            for group in self._expert_pools(stage)
+            for i in range(0, len(group), self.plan.ep)
         )
 
     def _expert_data_groups(self, stage: int) -> Groups:
@@ -149,7 +160,9 @@ class Layout:
                 "choose ep so that it divides dp·cp (dp·cp·tp where experts take tensor-parallel ranks)",
             )
         if not pools and self.plan.ep > 1 and self.plan.expert_placement != "own_axis":
-            raise BadInputError(f"ep={self.plan.ep} finds no ranks to spread experts over", "raise dp or cp, or set ep=1")
+            raise BadInputError(
+                f"ep={self.plan.ep} finds no ranks to spread experts over", "raise dp or cp, or set ep=1"
+            )
         return pools
 
     def pipeline_pairs(self, sender: int, receiver: int) -> Groups:

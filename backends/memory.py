@@ -66,10 +66,12 @@ def estimate(
     Raises:
         BadInputError: the schedule or the degrees are impossible.
     """
-    parts_of_model = ModelParts(workload.model, plan)
+    parts_of_model = ModelParts(workload.model, plan, workload.precision)
     stages = range(plan.pp) if plan.pp <= 3 else (0, 1, plan.pp - 2, plan.pp - 1)
     write = _training_parts if workload.is_training else _inference_parts
-    worst, stage = max(((write(workload, plan, parts_of_model, s), s) for s in stages), key=lambda p: sum(p[0].values()))
+    worst, stage = max(
+        ((write(workload, plan, parts_of_model, s), s) for s in stages), key=lambda p: sum(p[0].values())
+    )
     worst["framework"] = _framework_bytes(plan)
     total = sum(worst.values())
     limit = environment.device_memory_gb * 2**30
@@ -129,7 +131,7 @@ def _activations(plan: ParallelPlan, parts: ModelParts, stage: int, tokens: floa
             own = plan.expert_placement == "own_axis"
             kept = layer_activation_bytes(parts.model, kind, parts.sharding, plan.recompute, own)
             per_pass += tokens * kept * chunk.kinds.count(kind)
-    return per_pass / parts.chunks_per_stage * live
+    return per_pass / parts.chunks_per_stage * live * parts.element / 2
 
 
 def _workspace(plan: ParallelPlan, parts: ModelParts, tokens: float) -> float:
@@ -137,12 +139,10 @@ def _workspace(plan: ParallelPlan, parts: ModelParts, tokens: float) -> float:
     kinds = {kind for stage in range(plan.pp) for c in parts.stage_chunks(stage) for kind in c.kinds}
     widest = max(layer_activation_bytes(parts.model, kind, parts.sharding, "none") for kind in kinds)
     kept = max(layer_activation_bytes(parts.model, kind, parts.sharding, plan.recompute) for kind in kinds)
-    return tokens * (0.5 * widest + (widest - kept))
+    return tokens * (0.5 * widest + (widest - kept)) * parts.element / 2
 
 
-def _logits(
-    workload: Workload, plan: ParallelPlan, parts: ModelParts, stage: int, tokens: float, live: int
-) -> float:
+def _logits(workload: Workload, plan: ParallelPlan, parts: ModelParts, stage: int, tokens: float, live: int) -> float:
     if not any(chunk.last for chunk in parts.stage_chunks(stage)):
         return 0.0
     kept = live if plan.pipeline_schedule == "gpipe" else 1

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from backends.graph import Segment
 from backends.layout import ShardDegrees
-from backends.model.operations import Batch, LayerBuilder
+from backends.model.operations import Batch, LayerBuilder, element_bytes
 from backends.model.shapes import (
     LayerKind,
     Sharding,
@@ -59,6 +59,7 @@ class ModelParts:
 
     model: ModelArchitecture
     plan: ParallelPlan
+    precision: str = "bf16"
 
     @cached_property
     def sharding(self) -> Sharding:
@@ -89,7 +90,12 @@ class ModelParts:
         """A builder of this model's items for passes over `batch`."""
         fused = self.plan.compile or self.plan.framework in FUSED_FRAMEWORKS
         own = self.plan.expert_placement == "own_axis"
-        return LayerBuilder(self.model, self.sharding, batch, fused, dispatch, own)
+        return LayerBuilder(self.model, self.sharding, batch, fused, dispatch, own, self.element)
+
+    @property
+    def element(self) -> float:
+        """Bytes of an activation."""
+        return element_bytes(self.precision)
 
     def layer(self, kind: LayerKind) -> tuple[float, float]:
         """Parameters of one layer on one device: not expert, expert."""

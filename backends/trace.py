@@ -245,9 +245,7 @@ class _Writer:
         category, name, args = self._facts(piece)
         if isinstance(piece.item, Communication):
             stream = self._stream(f"nccl {piece.item.axis}") if piece.item.axis != "pp" else stream
-        head = (
-            f'{{"ph":"X","cat":"{category}","name":{_text(name)},"pid":0,"tid":{stream},"dur":{_us(piece.duration)}'
-        )
+        head = f'{{"ph":"X","cat":"{category}","name":{_text(name)},"pid":0,"tid":{stream},"dur":{_us(piece.duration)}'
         inside = _text({"device": 0, "context": 1, "stream": stream, **args})[1:-1]
         return head, inside
 

@@ -28,7 +28,7 @@ def training_graph(workload: Workload, plan: ParallelPlan) -> ExecutionGraph:
     layout = Layout(plan)
     classes = tuple(RankClass(s, s, layout.stage_ranks(s)) for s in range(plan.pp))
     graph = ExecutionGraph(workload, plan, layout, classes)
-    _TrainingStep(graph, ModelParts(workload.model, plan)).build()
+    _TrainingStep(graph, ModelParts(workload.model, plan, workload.precision)).build()
     return graph
 
 
@@ -102,13 +102,13 @@ class _TrainingStep:
 
     def _message(self, name: str) -> tuple[Segment, ...]:
         if (name,) not in self.runs:
-            item = Communication(name, "send_recv", "pp", self._boundary_bytes())
+            item = Communication(name, "send_recv", "pp", self._boundary_bytes(), int(self.parts.element))
             self.runs[name,] = (Segment(name, (item,)),)
         return self.runs[name,]
 
     def _boundary_bytes(self) -> float:
         tokens = self._batch.tokens / self.parts.sharding.sequence_split
-        return 2.0 * tokens * self.parts.model.hidden_size
+        return self.parts.element * tokens * self.parts.model.hidden_size
 
     @property
     def _batch(self) -> Batch:
@@ -138,7 +138,15 @@ class _TrainingStep:
             again = builder.forward(kind)
         elif recompute == "selective":
             again = builder.cheap_recompute(kind)
-        return again + builder.backward(kind)
+        return (*again, *builder.backward(kind), *self._accumulate(kind))
+
+    def _accumulate(self, kind: LayerKind) -> tuple[Item, ...]:
+        """Add a layer's weight gradients to those of earlier micro-batches; sharded ones are reduced instead."""
+        if self.parts.degrees.stage >= 2:
+            return ()
+        count, width = sum(self.parts.layer(kind)), self.graph.plan.state_bytes.gradient
+        nbytes = (self.parts.element + 2 * width) * count
+        return (Compute("accumulate_gradients", "elementwise", count, nbytes, launches=6),)
 
     def _units(self, chunk: Chunk, phase: str) -> list[_Unit]:
         units = [_Unit(self._layer_segment(kind, phase), *self.parts.layer(kind)) for kind in chunk.kinds]
@@ -244,7 +252,7 @@ class _TrainingStep:
             )  # fmt: skip
 
     def _state_items(self, stage: int, kind: str, dense: float, expert: float, width: float) -> tuple[Item, ...]:
-        """Collectives over model state: along the shard axis, then along replicas of the shards; experts along theirs."""
+        """Collectives over model state: along the shard axis, then along replicas of shards; experts along theirs."""
         degrees, items = self.parts.degrees, list[Item]()
         dtype = 4 if width >= 4 else 2
         shared: Axis = "dp" if degrees.stage else "replicate"

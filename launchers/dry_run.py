@@ -15,7 +15,7 @@ from backends.timeline import SimulationResult
 from backends.trace import TraceInfo, write_traces
 from launchers.base import Handle, Job, JobState
 from runs.errors import BadInputError, CclSearchError
-from runs.trial import Execution, Fidelity, FailureClass, TrialState
+from runs.trial import Execution, FailureClass, Fidelity, TrialState
 
 EXECUTION_FILE = "execution.json"
 BACKENDS = ("flow",)
@@ -79,9 +79,7 @@ class DryRunLauncher:
         if outcome["failure"]:
             return _failed(FailureClass(outcome["failure"]), outcome["evidence"], provenance, seconds)
         done = Execution(TrialState.SUCCEEDED, trace_dir=path.parent / "trace", evidence="")
-        return replace(
-            done, fidelity=Fidelity.SIMULATED, seconds=seconds, xpu_hours=0.0, provenance=provenance
-        )
+        return replace(done, fidelity=Fidelity.SIMULATED, seconds=seconds, xpu_hours=0.0, provenance=provenance)
 
     # --- one simulation ---------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any
 
 from backends.flow.contention import Crowding, SharedNetwork, stream_of
-from backends.flow.timing import SegmentTimer, Timed, repeat
+from backends.flow.timing import SegmentTimer, repeat
 from backends.graph import ExecutionGraph, Segment, Task
 from backends.ops import Communication
 from backends.parts import run_lengths
@@ -69,7 +69,9 @@ class EventLoop:
                     self._start(tasks[follower], now)
         if len(self.ended) < len(tasks):
             stuck = next(t for t in tasks if t.index not in self.ended)
-            raise CclSearchError(f"the step deadlocks at {stuck.label!r} of stage {stuck.classes[0]}", "report this plan")
+            raise CclSearchError(
+                f"the step deadlocks at {stuck.label!r} of stage {stuck.classes[0]}", "report this plan"
+            )
         return list(self.ended.values())
 
     def _proceed(self, index: int, now: int) -> bool:
@@ -128,9 +130,7 @@ class EventLoop:
         """The pieces of a task with the time until the next piece, launch gaps included; memoised by its segments."""
         key = (id(task.segments), task.classes[0])
         if key not in self._stepwise:
-            self._stepwise[key] = [
-                slot for segment in task.segments for slot in self._segment_slots(segment, task)
-            ]
+            self._stepwise[key] = [slot for segment in task.segments for slot in self._segment_slots(segment, task)]
         return self._stepwise[key]
 
     def _segment_slots(self, segment: Segment, task: Task) -> list[_Slot]:

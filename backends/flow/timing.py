@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from backends.compute import System
 from backends.graph import ExecutionGraph, Segment, Task
-from backends.layout import Groups
 from backends.ops import Communication, Compute, Item, Transfer
 from backends.timeline import Detail, Piece
 from runs.errors import BadInputError
@@ -122,7 +121,7 @@ class SegmentTimer:
         return piece, max(took, ns(self.system.collective_launch_s))
 
 
-def collective_algorithm(name: str | None, kind: str) -> str | None:
+def collective_algorithm(name: str | None, kind: str) -> Any:
     """The network's name of an algorithm; trees reduce and broadcast only, other kinds keep the automatic choice."""
     if name is None:
         return None

@@ -28,7 +28,7 @@ class Linear:
     kv_head: int = 0
 
     def local(self, tp: int) -> tuple[float, float]:
-        """Inputs and outputs on one of `tp` devices; a key/value head is repeated where there are more devices than heads."""
+        """Inputs and outputs on one of `tp` devices; with more devices than key/value heads, heads are repeated."""
         if self.split == "column":
             kv = max(self.kv_outputs / tp, 2 * self.kv_head) if self.kv_outputs else 0.0
             return self.inputs, (self.outputs - self.kv_outputs) / tp + kv
@@ -64,6 +64,7 @@ def _gqa(model: ModelArchitecture) -> AttentionShape:
     width = model.num_heads * model.head_dim
     kv = 2 * model.num_kv_heads * model.head_dim
     out = Linear("o_proj", width, model.hidden_size, "row")
+    linears: tuple[Linear, ...]
     if model.q_lora_rank:
         linears = (
             Linear("q_a_proj", model.hidden_size, model.q_lora_rank, "none"),
@@ -82,6 +83,7 @@ def _mla(model: ModelArchitecture) -> AttentionShape:
     nope, rope = model.qk_nope_head_dim or model.head_dim, model.qk_rope_head_dim or 0
     latent, value = model.kv_lora_rank or 0, model.v_head_dim or model.head_dim
     hidden, heads = model.hidden_size, model.num_heads
+    query: tuple[Linear, ...]
     if model.q_lora_rank:
         query = (
             Linear("q_a_proj", hidden, model.q_lora_rank, "none"),
@@ -133,17 +135,14 @@ def mlp_shape(model: ModelArchitecture, kind: LayerKind) -> MlpShape:
         linears += _gated("shared_", hidden, ffn * model.num_shared_experts)
     if width != hidden:
         linears += (Linear("latent_in", hidden, width, "none"), Linear("latent_out", width, hidden, "none"))
-    return MlpShape(
-        linears, _gated("expert_", width, ffn), model.num_experts, model.num_experts_per_tok, width, ffn
-    )
+    return MlpShape(linears, _gated("expert_", width, ffn), model.num_experts, model.num_experts_per_tok, width, ffn)
 
 
 def layer_kinds(model: ModelArchitecture) -> tuple[LayerKind, ...]:
     """The kind of every layer, first to last."""
-    if not model.moe:
-        return ("dense",) * model.num_layers
-    dense = model.first_dense_layers
-    return ("dense",) * dense + ("moe",) * (model.num_layers - dense)
+    dense = model.first_dense_layers if model.moe else model.num_layers
+    kinds: list[LayerKind] = ["dense"] * dense
+    return tuple(kinds + ["moe"] * (model.num_layers - dense))
 
 
 @dataclass(frozen=True)
