@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,8 @@ def _exposed(step: Work, options: Options) -> int:
 
 
 def overlap(spec: MetricSpec, trace: Timeline, options: Options) -> MetricValue:
-    """The metric `compute_comm_overlap`, %."""
+    """The metric `compute_comm_overlap`, %. The variant pools the ticks of all steps and ranks."""
+    pooled = [0, 0]
 
     def answer(lane: Lane) -> Answer:
         if not len(lane.kernels):
@@ -115,10 +117,12 @@ def overlap(spec: MetricSpec, trace: Timeline, options: Options) -> MetricValue:
         rule = rule_of(lane, options, whole_on_tpu=True)
         pairs = [_hidden(step) for step in steps_of(lane, rule, options) if len(step.comm[0])]
         if options.variant == "pooled_over_steps" and pairs:
-            pairs = [(sum(h for h, _ in pairs), sum(t for _, t in pairs))]
+            pooled[0] += lane.weight * sum(hidden for hidden, _ in pairs)
+            pooled[1] += lane.weight * sum(total for _, total in pairs)
         return _mean([100 * hidden / total for hidden, total in pairs], lane, rule, options, _no_communication(lane))
 
-    return answers.over_lanes(spec, trace, options, answer)
+    value = answers.over_lanes(spec, trace, options, answer)
+    return replace(value, value=100 * pooled[0] / pooled[1]) if pooled[1] else value
 
 
 def _hidden(step: Work) -> tuple[int, int]:

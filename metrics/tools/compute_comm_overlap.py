@@ -21,7 +21,7 @@ SPEC = MetricSpec(
     description="communication time hidden by compute",
 )
 VARIANTS = {
-    "pooled_over_steps": "sum of overlaps over sum of communication, over steps",
+    "pooled_over_steps": "sum of overlaps over sum of communication, over steps and ranks",
     "launch_or_window": "kernels without a recorded launch go to the step in which they start",
     "whole": "the whole capture as one step",
 }

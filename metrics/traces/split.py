@@ -1,7 +1,8 @@
-"""One rank's events spread over several files of one folder are one trace: launches in one file belong to kernels in another.
+"""One rank's events spread over several files of one folder are one trace: launches in one file belong to kernels in
+another.
 
-Copies of one file have events in common and are not joined (one of them is used and the user is told); files in different
-folders are captures of their own.
+Copies of one file have events in common and are not joined (one of them is used and the user is told); files in
+different folders are captures of their own.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ def joined(files: Sequence[TraceFile], found: Sequence[tuple[list[Lane], list[st
         rank = lanes[0].rank if file.family == "kineto" and lanes else -1
         groups[(file.path.parent, rank) if rank >= 0 else number].append(number)
     for numbers in groups.values():
-        lanes = [found[n][0] for n in numbers]
-        if len(numbers) > 1 and not any(_share(a, b) for a, b in combinations(lanes, 2)):
-            parts = [files[n] for n in numbers]
-            yield parts[0], reader.read_together([p.path for p in parts], [p.source for p in parts])
+        parts = [found[n][0] for n in numbers]
+        if len(numbers) > 1 and not any(_share(a, b) for a, b in combinations(parts, 2)):
+            own = [files[n] for n in numbers]
+            yield own[0], reader.read_together([f.path for f in own], [f.source for f in own])
         else:
             yield from ((files[n], found[n]) for n in numbers)
 

@@ -132,7 +132,8 @@ def _metadata(head: bytes, tail: bytes) -> dict[str, Any]:
 
 
 def read_blocks(blocks: Iterable[bytes], into: Contents | None = None) -> Contents:
-    """One pass over a file given as blocks of bytes (decompressed). `into` may hold events of other files of the rank."""
+    """One pass over a file given as blocks of bytes (decompressed). `into` may hold events of other files of the
+    rank."""
     stream = Stream(into)
     for block in blocks:
         stream.feed(block)
