@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from decimal import Decimal
+
 from ccl_search.llm.canonical import body_diff, same_body
 from ccl_search.llm.errors import ReplayError, error_from_text
 from ccl_search.llm.reply import LlmReply
-from runs.ledger import LlmLedger, LlmRequest, StoredCall
+from runs.ledger import LlmLedger, LlmOutcome, LlmRequest, StoredCall
+
+PRICE_ID = "replay"
 
 
 class ReplayClient:
     """Answers each request with what is stored at its place (run, iteration, turn, purpose), refusals and failures too.
 
-    `run_id` names the run whose answers are served when another run replays it. Nothing is written to the ledger and
-    nothing is spent.
+    `run_id` names the run whose answers are served when another run replays it; each call is then written to the ledger
+    of the replaying run too, at a cost of 0, so that its record is whole and can itself be replayed.
     """
 
     def __init__(self, ledger: LlmLedger, run_id: str | None = None) -> None:
@@ -36,12 +41,21 @@ class ReplayClient:
             )
         if stored.outcome is None:
             raise ReplayError(f"the stored call of {_place(request)} never ended", "run without --replay-llm")
-        if stored.outcome.response is None:
-            raise error_from_text(stored.outcome.error or "unknown: no answer is stored")
-        return LlmReply(stored.id, stored.outcome.response, stored.outcome)
+        call_id, outcome = self._recorded(stored.id, stored.request.run_id, request, stored.outcome)
+        if outcome.response is None:
+            raise error_from_text(outcome.error or "unknown: no answer is stored")
+        return LlmReply(call_id, outcome.response, outcome)
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def _recorded(self, call_id: int, run_id: str, request: LlmRequest, outcome: LlmOutcome) -> tuple[int, LlmOutcome]:
+        if run_id == request.run_id:
+            return call_id, outcome
+        copied = replace(outcome, price_id=PRICE_ID, cost_usd=Decimal(0))
+        own = self._ledger.begin(request)
+        self._ledger.finish(own, copied)
+        return own, copied
 
     def _stored(self, request: LlmRequest) -> StoredCall:
         run_id = self._run_id or request.run_id

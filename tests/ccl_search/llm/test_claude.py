@@ -395,8 +395,8 @@ class TestReplay:
         return it.ledger
 
     def replaying(self, ledger: MemoryLedger, **more: Any) -> ClaudeProposer:
-        values = {"model": OLD, "check": wrong_tp, "fallback_models": ["claude-sonnet-5-5"]} | more
-        return ClaudeProposer(ledger, client=ReplayClient(ledger, "run-1"), **values)
+        values = {"model": OLD, "check": wrong_tp, "fallback_models": ["claude-sonnet-5-5"]}
+        return ClaudeProposer(ledger, **(values | {"client": ReplayClient(ledger, "run-1")} | more))
 
     def test_a_stored_run_takes_the_same_way_without_a_server(self) -> None:
         ledger = self.recorded()
@@ -404,8 +404,21 @@ class TestReplay:
         proposer = self.replaying(ledger)
         first = proposer.propose(context(run_id="run-2"))
         assert (first.source, first.rationale) == (GOOD, "mended")
-        assert first.llm_calls == (2, 3)
         assert proposer.propose(context(run_id="run-2", iteration=2)).rationale == "from the fallback"
+        again = self.replaying(ledger, client=ReplayClient(ledger)).propose(context(run_id="run-2"))
+        assert again == first
+        copies = range(rows + 1, 2 * rows + 1)
+        assert len(ledger.requests) == copies[-1]
+        assert {ledger.requests[call - 1].run_id for call in first.llm_calls} == {"run-2"}
+        assert {ledger.outcomes[copy].cost_usd for copy in copies} == {Decimal(0)}
+        assert [ledger.outcomes[copy].response for copy in copies] == [
+            ledger.outcomes[row].response for row in range(1, rows + 1)
+        ]
+
+    def test_replaying_a_run_into_itself_writes_nothing(self) -> None:
+        ledger = self.recorded()
+        rows = len(ledger.requests)
+        assert self.replaying(ledger).propose(context()).llm_calls == (2, 3)
         assert len(ledger.requests) == rows
 
     def test_a_later_iteration_can_be_replayed_by_itself_or_after_a_resume(self) -> None:

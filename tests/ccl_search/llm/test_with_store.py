@@ -28,22 +28,24 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
+def new_run() -> NewRun:
+    return NewRun(
+        card="version: 1\n",
+        workload={"model_family": "llama-3.1-8b"},
+        environment={"total_gpus": 4},
+        framework="torchtitan",
+        space=SPACE,
+        objective=minimised(),
+        metrics=(STEP_TIME,),
+        target="dry-run",
+        proposer="claude",
+        seed=0,
+    )
+
+
 @pytest.fixture
 def run_id(store: Store) -> str:
-    return store.create_run(
-        NewRun(
-            card="version: 1\n",
-            workload={"model_family": "llama-3.1-8b"},
-            environment={"total_gpus": 4},
-            framework="torchtitan",
-            space=SPACE,
-            objective=minimised(),
-            metrics=(STEP_TIME,),
-            target="dry-run",
-            proposer="claude",
-            seed=0,
-        )
-    )
+    return store.create_run(new_run())
 
 
 def test_a_run_is_stored_without_secrets_and_replayed_from_the_file(store: Store, run_id: str, tmp_path: Path) -> None:
@@ -69,7 +71,11 @@ def test_a_run_is_stored_without_secrets_and_replayed_from_the_file(store: Store
     # twice 1,200 tokens at $4 and 340 at $20 a million
     assert store.totals(run_id).llm_cost_usd == 2 * Decimal("0.0116")
     replayed = ClaudeProposer(store.ledger, check=check, client=ReplayClient(store.ledger, run_id))
-    assert replayed.propose(context(history, run_id="another")) == proposal
+    other = store.create_run(new_run())
+    again = replayed.propose(context(history, run_id=other))
+    assert (again.source, again.rationale) == (proposal.source, proposal.rationale)
+    assert [call.id for call in store.llm_calls(other)] == list(again.llm_calls)
+    assert store.totals(other).llm_cost_usd == 0
     stored = b"".join(path.read_bytes() for path in (tmp_path / "home").rglob("*") if path.is_file())
     for secret in (KEY.encode(), b"t" * 40, b"u" * 40):
         assert secret not in stored
