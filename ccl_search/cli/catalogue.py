@@ -18,7 +18,7 @@ def workloads(as_json: JsonFlag = False) -> None:
     rows = [
         [w["name"], w["model_family"], w["phase"], str(w["batch_size"]), str(w["seq_len"]), _billions(w)] for w in found
     ]
-    print_table("workloads", ["name", "model", "phase", ">global batch", ">tokens", ">parameters"], rows)
+    print_table("workloads", ["name!", "model!", "phase", ">global batch", ">tokens", ">parameters"], rows)
 
 
 def environments(as_json: JsonFlag = False) -> None:
@@ -44,7 +44,7 @@ def environments(as_json: JsonFlag = False) -> None:
         ]
         for e in found
     ]
-    columns = ["name", "device", ">devices", ">a node", ">GB", ">scale-up Gb/s", ">scale-out Gb/s a node"]
+    columns = ["name!", "device!", ">devices", ">a node", ">GB", ">scale-up Gb/s", ">scale-out Gb/s a node"]
     print_table("environments", columns, rows)
 
 
@@ -60,7 +60,7 @@ def targets(as_json: JsonFlag = False) -> None:
         print_json(found)
         return
     rows = [[str(t["name"]), str(t["fidelity"]), str(t["backend"] or ""), str(t["description"])] for t in found]
-    print_table("targets", ["name", "fidelity", "backend", "what it is"], rows)
+    print_table("targets", ["name!", "fidelity", "backend", "what it is"], rows)
 
 
 def _workload(name: str) -> dict[str, Any]:

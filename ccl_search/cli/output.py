@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -24,11 +25,35 @@ HomeOption = Annotated[
 ]
 
 
+_PIPED_WIDTH = 200
+_SHORT = {
+    "micro_batch_size": "mbs",
+    "activation_checkpointing": "recompute",
+    "pipeline_schedule": "schedule",
+    "sequence_parallel": "sp",
+    "zero_stage": "zero",
+    "dp_shard": "shard",
+    "dp_replicate": "replicas",
+    "collective_algorithm": "algorithm",
+    "collective_protocol": "protocol",
+    "max_num_batched_tokens": "tokens",
+    "max_num_seqs": "seqs",
+}
+
+
+def short(knob: str) -> str:
+    """A knob's name as a column head."""
+    return _SHORT.get(knob, knob)
+
+
 def console() -> Console:
-    """A console on stderr."""
+    """A console on stderr; wide where stderr is no terminal, so that logs and pipes get whole cells."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False)
+    found = Console(stderr=True, highlight=False)
+    if not found.is_terminal and "COLUMNS" not in os.environ:
+        found = Console(stderr=True, highlight=False, width=_PIPED_WIDTH)
+    return found
 
 
 def print_json(document: Any) -> None:
@@ -38,12 +63,14 @@ def print_json(document: Any) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on stderr; columns named with a leading `>` are right-aligned."""
+    """A table on stderr. A leading `>` in a column's name aligns it right, a trailing `!` keeps its cells whole."""
+    from rich import box
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
-        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
+        justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
+        table.add_column(column.lstrip(">").rstrip("!"), justify=justify, no_wrap=column.endswith("!"), overflow="fold")
     for row in rows:
         table.add_row(*row)
     console().print(table)

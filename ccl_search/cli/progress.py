@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from ccl_search.cli.output import short
 from ccl_search.observer import Observer, RunView
 from ccl_search.proposers.base import TrialView
 from runs.trial import TrialState
@@ -89,12 +90,13 @@ class LiveTable(Observer):
         return max(scored, key=lambda trial: trial.score or 0.0, default=None)
 
     def _draw(self) -> RenderableType:
+        from rich import box
         from rich.table import Table
 
         knobs = self._run.knobs if self._run else ()
-        table = Table(caption=self._caption(), caption_justify="left", pad_edge=False)
-        for column in ("trial", "state", "score", *knobs):
-            table.add_column(column, justify="right" if column in ("trial", "score") else "left", overflow="fold")
+        table = Table(caption=self._caption(), caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for column in ("trial", "state", "score", *map(short, knobs)):
+            table.add_column(column, justify="right" if column in ("trial", "score") else "left", no_wrap=True)
         best = self._best()
         for trial in self._trials[-_SHOWN:]:
             colour = _COLOURS.get(trial.state, "white")

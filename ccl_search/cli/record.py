@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json, print_table
+from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json, print_table, short
 
 RunArgument = Annotated[str, typer.Argument(help="The run's id, the beginning of it, or `latest`.")]
 
@@ -20,9 +20,9 @@ def list_runs(home: HomeOption = None, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(rows)
         return
-    columns = ["run", "status", "workload", "phase", "framework", ">XPUs", "proposer", "target", ">trials", ">best"]
+    heads = ["run", "status", "workload", "phase", "framework", ">XPUs", "proposer", "target", ">trials", ">best"]
     keys = ["id", "status", "workload", "phase", "framework", "xpus", "proposer", "target", "trials", "best_score"]
-    print_table("runs", columns, [[_cell(row[key]) for key in keys] for row in rows])
+    print_table("runs", [f"{head}!" for head in heads], [[_cell(row[key]) for key in keys] for row in rows])
 
 
 def show(
@@ -56,32 +56,40 @@ def best(run: RunArgument, home: HomeOption = None, as_json: JsonFlag = False) -
     with assembly.open_store(home, write=False) as store:
         record = store.run(run)
         summary = report.run_summary(store, record.id)
-    if summary["best"] is None:
+        found = store.best(record.id)
+    if found is None:
         raise report.no_result(summary)
     if as_json:
         print_json({"run_id": record.id, "objective": summary["objective"], **summary["best"]})
         return
     console().print(report.closing_lines(summary), soft_wrap=True)
-    _print_metrics({name: {"value": value} for name, value in summary["best"]["metrics"].items()})
+    _print_metrics({name: value.as_dict() for name, value in found.metrics.items() if value.value is not None})
 
 
 def _print_run(document: dict[str, Any]) -> None:
+    configs = [row["config"] for row in document["trial_rows"] if row["config"]]
+    knobs = [key for key in (configs[0] if configs else {}) if len({str(c.get(key)) for c in configs}) > 1]
+    fixed = {key: value for key, value in (configs[0] if configs else {}).items() if key not in knobs}
     rows = [
         [
-            str(row["trial"]),
+            f"{'*' if document['best'] and row['trial'] == document['best']['trial'] else ''}{row['trial']}",
             row["failure"] or row["state"],
             _cell(row["score"]),
             _cell(row["num_xpus"]),
-            " ".join(f"{key}={value}" for key, value in (row["config"] or {}).items()),
-            (row["evidence"] or "").split("\n")[0][:100],
+            *(_cell((row["config"] or {}).get(knob)) for knob in knobs),
+            (row["evidence"] or "").split("\n")[0][:160],
         ]
         for row in document["trial_rows"]
     ]
     title = f"run {document['run_id']}: {document['status']}, objective {document['objective']}"
-    print_table(title, [">trial", "state", ">score", ">XPUs", "config", "why"], rows)
+    heads = [">trial!", "state!", ">score!", ">XPUs!", *(f"{short(knob)}!" for knob in knobs)]
+    reasons = any(row[-1] for row in rows)
+    print_table(title, [*heads, "why"] if reasons else heads, rows if reasons else [row[:-1] for row in rows])
+    if fixed:
+        console().print(f"all trials: {' '.join(f'{key}={value}' for key, value in fixed.items())}", soft_wrap=True)
     if document["best"] is not None:
         console().print(
-            f"best: trial {document['best']['trial']}, policy {document['best']['policy_path']}", soft_wrap=True
+            f"best (*): trial {document['best']['trial']}, policy {document['best']['policy_path']}", soft_wrap=True
         )
 
 
@@ -106,7 +114,7 @@ def _print_metrics(metrics: dict[str, Any]) -> None:
         [name, _cell(found.get("value")), found.get("unit") or "", found.get("reason") or ""]
         for name, found in metrics.items()
     ]
-    print_table("metrics", ["metric", ">value", "unit", "why there is none"], rows)
+    print_table("metrics", ["metric!", ">value!", "unit!", "why there is none"], rows)
 
 
 def _cell(value: Any) -> str:
