@@ -11,10 +11,11 @@ import numpy as np
 from backends.network import packets
 from backends.network.algorithms import Stage
 from backends.network.engine import MessageClass, Program
-from backends.network.folding import Classes, Integers, Traffic, refine
+from backends.network.folding import Classes, Integers, Traffic, refine, same_pairs
 from backends.network.parameters import ChunkOrder, NetworkParameters
 from backends.network.sharing import Floats, Shares
 from backends.network.topology import Topology
+from backends.network.windows import Windows
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Compiled:
 
     program: Program
     shares: Shares
+    windows: Windows | None
     link_bytes: Mapping[int, float]
 
 
@@ -49,7 +51,8 @@ def compile_stages(
     classes = refine(traffic, len(devices))
     program = _program(stages, lanes, flat, traffic, classes, topology, parameters)
     shares = _shares(traffic, classes, topology, links, parameters)
-    return Compiled(program, shares, _link_bytes(stages, lanes, flat, parameters))
+    windows = _windows(flat, traffic, classes, topology, links, parameters) if parameters.window else None
+    return Compiled(program, shares, windows, _link_bytes(stages, lanes, flat, parameters))
 
 
 def _expand(
@@ -133,6 +136,7 @@ def _program(
     alike = []
     pairs = np.stack([classes.message, traffic.target])
     counts = dict(zip(*_pair_counts(pairs), strict=True))
+    connections = same_pairs(traffic, classes.message)
     for first in _firsts(classes.message):
         stage = stages[flat.stage[first]]
         arrivals = counts[int(classes.message[first]), int(traffic.target[first])] if stage.one_by_one else 1
@@ -148,6 +152,7 @@ def _program(
                 reduce=arrivals * 3 * nbytes / parameters.reduce_bandwidth if stage.reduces else 0.0,
                 one_by_one=stage.one_by_one,
                 delay=stage.delay + parameters.step_seconds,
+                connection=int(connections[classes.message[first]]),
             )
         )
     members = [tuple(np.unique(classes.message[flat.stage == index]).tolist()) for index in range(len(stages))]
@@ -175,6 +180,42 @@ def _shares(
     background = np.arange(len(flow)) >= int(forth.sum())
     size = len(_firsts(classes.link))
     return Shares(flow, classes.link[crossed], cost, background, int(classes.message.max()) + 1, size)
+
+
+def _windows(
+    flat: _Flat,
+    traffic: Traffic,
+    classes: Classes,
+    topology: Topology,
+    links: Integers,
+    parameters: NetworkParameters,
+) -> Windows:
+    """The window model of each class, from its first message and the first link of each class."""
+    firsts, heads = _firsts(classes.message), _firsts(classes.link)
+    shape = (len(heads), len(firsts))
+    load, queues, crossed, waits = (np.zeros(shape) for _ in range(4))
+    times = np.array([packets.packet_time(topology.links[link], parameters) for link in links])
+    class_of = {int(link): int(classes.link[at]) for at, link in enumerate(links)}
+    figures = np.zeros((4, len(firsts)))
+    for column, first in enumerate(firsts):
+        route = flat.routes[first]
+        back = _back(route, topology)
+        forth, answers = ([topology.links[link] for link in way] for way in (route, back))
+        size = packets.packets(float(flat.nbytes[first]), parameters)
+        figures[:, column] = size, *packets.window(forth, answers, parameters)
+        for link in route[1:]:
+            queues[class_of[link], column] += 1
+            crossed[class_of[link], column] = 1
+        for hop, link in enumerate(back):
+            queues[class_of[link], column] += hop > 0
+            residual = packets.residual(forth, parameters) if hop == 0 else 1.0
+            waits[class_of[link], column] += residual * packets.packet_time(topology.links[link], parameters)
+    is_head = np.zeros(len(links), dtype=bool)
+    is_head[heads] = True
+    entries = is_head[traffic.link]
+    at, flows = classes.link[traffic.link[entries]], classes.message[traffic.message[entries]]
+    np.add.at(load, (at, flows), times[traffic.link[entries]])
+    return Windows(figures[0], figures[1], figures[2], figures[3], load, queues, crossed, waits, times[heads])
 
 
 def _link_bytes(

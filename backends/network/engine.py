@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 
-from backends.network.sharing import Floats, Shares
+from backends.network.sharing import Floats
 from runs.errors import CclSearchError
 
 _SAME_TIME = 1e-13
@@ -17,7 +19,10 @@ _START, _ARRIVE, _REDUCED = 0, 1, 2
 
 @dataclass(frozen=True)
 class MessageClass:
-    """Alike messages: work in packets, ends as classes of ranks; seconds before sending, after draining, of reducing."""
+    """Alike messages: work in packets, classes of the end ranks; seconds before sending, after draining, of reducing.
+
+    Messages of one `connection` (the same pairs of ranks) are sent in order.
+    """
 
     source: int
     target: int
@@ -26,13 +31,14 @@ class MessageClass:
     reduce: float
     one_by_one: bool
     delay: float
+    connection: int
 
 
 @dataclass(frozen=True)
 class Program:
     """`lanes[j][k]` are the classes that lane j sends in its round k; lanes run side by side.
 
-    `in_order`: a lane sends a message of a round only after the lane before it has (chunk pipelining).
+    `in_order`: all lanes send over the same connections, in order (chunk pipelining); else each has its own.
     """
 
     classes: tuple[MessageClass, ...]
@@ -42,10 +48,10 @@ class Program:
 
 
 class Engine:
-    """One run of a program; `run` returns its seconds."""
+    """One run of a program. `rates` gives packets/s of a copy of each class when so many copies of each are active."""
 
-    def __init__(self, program: Program, shares: Shares, caps: Floats | None = None) -> None:
-        self._program, self._shares, self._caps = program, shares, caps
+    def __init__(self, program: Program, rates: Callable[[Floats], Floats]) -> None:
+        self._program, self._solve = program, rates
         self._events: list[tuple[float, int, int, int, int, int]] = []
         self._active: dict[tuple[int, int, int], float] = {}
         self._copies = np.zeros(len(program.classes))
@@ -55,8 +61,7 @@ class Engine:
         received = [self._by_rank(lane, "target") for lane in program.lanes]
         self._waiting = [[[len(members) for members in rank] for rank in lane] for lane in received]
         self._frontier = [[-1] * program.ranks for _ in program.lanes]
-        self._released: set[tuple[int, int, int]] = set()
-        self._drained: set[tuple[int, int, int]] = set()
+        self._lines: dict[tuple[int, int], deque[tuple[int, int, int]]] = {}
         self._reducing: dict[tuple[int, int], float] = {}
 
     def _by_rank(self, rounds: tuple[tuple[int, ...], ...], end: str) -> list[list[list[int]]]:
@@ -86,14 +91,8 @@ class Engine:
             at += 1
             if at < rounds:
                 for member in self._sends[lane][rank][at]:
-                    self._release(lane, at, member)
+                    self._push(self._now + self._program.classes[member].delay, _START, (lane, at, member))
         self._frontier[lane][rank] = at
-
-    def _release(self, lane: int, at: int, member: int) -> None:
-        if self._program.in_order and lane and (lane - 1, at, member) not in self._drained:
-            self._released.add((lane, at, member))
-        else:
-            self._push(self._now + self._program.classes[member].delay, _START, (lane, at, member))
 
     def _push(self, when: float, kind: int, message: tuple[int, int, int]) -> None:
         self._count += 1
@@ -126,18 +125,27 @@ class Engine:
         del self._active[key]
         self._copies[key[2]] -= 1
         self._push(self._now + self._program.classes[key[2]].tail, _ARRIVE, key)
-        if self._program.in_order:
-            self._drained.add(key)
-            following = (key[0] + 1, key[1], key[2])
-            if following in self._released:
-                self._released.remove(following)
-                self._push(self._now + self._program.classes[following[2]].delay, _START, following)
+        line = self._line(key)
+        line.popleft()
+        if line:
+            self._send(line[0])
+
+    def _line(self, key: tuple[int, int, int]) -> deque[tuple[int, int, int]]:
+        """The messages that wait for the connection of `key`, the one being sent first."""
+        lane = 0 if self._program.in_order else key[0]
+        return self._lines.setdefault((lane, self._program.classes[key[2]].connection), deque())
+
+    def _send(self, key: tuple[int, int, int]) -> None:
+        self._active[key] = self._program.classes[key[2]].work
+        self._copies[key[2]] += 1
 
     def _handle(self, kind: int, key: tuple[int, int, int]) -> None:
         what = self._program.classes[key[2]]
         if kind == _START:
-            self._active[key] = what.work
-            self._copies[key[2]] += 1
+            line = self._line(key)
+            line.append(key)
+            if len(line) == 1:
+                self._send(key)
         elif kind == _ARRIVE and what.reduce:
             self._push(self._reduced(key[0], what), _REDUCED, key)
         else:
@@ -154,5 +162,5 @@ class Engine:
     def _rates(self) -> Floats:
         key = self._copies.tobytes()
         if key not in self._known:
-            self._known[key] = self._shares.rates(self._copies, self._caps)
+            self._known[key] = self._solve(self._copies)
         return self._known[key]

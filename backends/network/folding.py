@@ -84,3 +84,10 @@ def refine(traffic: Traffic, ranks: int) -> Classes:
             return Classes(_dense(message), _dense(link), _dense(rank))
         count = found
     return Classes(*(np.arange(size, dtype=np.int64) for size in (messages, links, ranks)))
+
+
+def same_pairs(traffic: Traffic, classes: Integers) -> Integers:
+    """A number for each class of messages, equal for classes that join exactly the same pairs of ranks."""
+    pairs = (traffic.source << np.int64(32)) + traffic.target
+    known = np.unique(np.stack([classes, pairs]), axis=1)
+    return _dense(_gather(known[0], _mix(known[1].astype(np.uint64), 16), int(classes.max()) + 1))

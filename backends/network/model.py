@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import ceil
 
 import numpy as np
@@ -40,7 +41,7 @@ class NetworkModel:
         return self._timings[collective]
 
     def sequence(self, steps: Sequence[Collective | float]) -> CollectiveTiming:
-        """Collectives one after another, each rank going on as soon as it has its own part; numbers are seconds of work.
+        """Collectives one after another, each rank going on once it has its own part; numbers are seconds of work.
 
         Unlike a sum of `time`, ranks that are served early start the next step while others still communicate.
         """
@@ -66,7 +67,9 @@ class NetworkModel:
         if not lanes:
             return CollectiveTiming(0.0, {}, -1, name)
         compiled = compile_stages(stages, lanes, self.topology, self.parameters)
-        seconds = Engine(compiled.program, compiled.shares).run()
+        windows, shares = compiled.windows, compiled.shares
+        rates = shares.rates if windows is None else partial(windows.rates, shares)
+        seconds = Engine(compiled.program, rates).run()
         return CollectiveTiming(seconds, compiled.link_bytes, self._fullest(compiled.link_bytes), name)
 
     def _append(self, collective: Collective, pause: float, stages: list[Stage], lanes: list[list[int]]) -> str:

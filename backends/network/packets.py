@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor
+from math import ceil, floor
 
 from backends.network.parameters import NetworkParameters
 from backends.network.topology import Link
@@ -49,3 +49,26 @@ def tail(nbytes: float, route: Sequence[Link], back: Sequence[Link], parameters:
     if parameters.wait_for_ack:
         seconds += sum(link.latency + acknowledgement_time(link, parameters) for link in back)
     return seconds
+
+
+def window(route: Sequence[Link], back: Sequence[Link], parameters: NetworkParameters) -> tuple[float, float, float]:
+    """Window of a pair in packets, its unloaded round trip, and the packet time of its slowest hop, in seconds.
+
+    The window is bandwidth times (propagation both ways plus one payload a hop), rounded up to whole packets, because
+    a sender may send as long as less than the window is on the way.
+    """
+    base = 2 * sum(link.latency for link in route) + sum(parameters.payload_bytes / link.bandwidth for link in route)
+    product = min(link.bandwidth for link in route) * base
+    times = [packet_time(link, parameters) for link in route]
+    trip = sum(link.latency for link in (*route, *back)) + sum(times)
+    trip += sum(acknowledgement_time(link, parameters) for link in back)
+    return float(max(ceil(product / parameters.payload_bytes - 1e-9), 1)), trip, max(times)
+
+
+def residual(route: Sequence[Link], parameters: NetworkParameters) -> float:
+    """What is left, as a share, of the packet in service at the receiver's own port when a packet arrives there.
+
+    Both ends of a step start together, so it is the phase of the one-way time in the receiver's own packet stream.
+    """
+    time = packet_time(route[-1], parameters)
+    return 1.0 - (sum(link.latency + packet_time(link, parameters) for link in route) / time) % 1.0

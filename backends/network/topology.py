@@ -38,8 +38,8 @@ def murmur3(words: tuple[int, ...], seed: int) -> int:
 
 def _flow_words(source: int, target: int, flow: int) -> tuple[int, int, int]:
     """What switches hash: addresses 11.x.y.1 by device, source port from 10000 up, destination port 100 (as NS-3)."""
-    addresses = (0x0B000001 + (device // 256 << 16) + (device % 256 << 8) for device in (source, target))
-    return (*addresses, (10000 + flow) % 65536 | 100 << 16)
+    from_address, to_address = (0x0B000001 + (device // 256 << 16) + (device % 256 << 8) for device in (source, target))
+    return from_address, to_address, (10000 + flow) % 65536 | 100 << 16
 
 
 @dataclass
