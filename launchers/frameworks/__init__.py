@@ -8,9 +8,12 @@ from importlib import import_module
 
 from launchers.frameworks.base import Framework
 from launchers.frameworks.legacy import translate_legacy
+from runs.environment import Environment
 from runs.errors import BadInputError
+from runs.space import ConfigSpace
+from runs.workload import Workload
 
-__all__ = ["Framework", "canonical", "get", "names", "translate_legacy"]
+__all__ = ["Framework", "canonical", "get", "named_space", "names", "translate_legacy"]
 
 _MODULES = {
     "torchtitan": "torchtitan",
@@ -44,6 +47,17 @@ def canonical(name: str) -> str:
 def get(name: str) -> Framework:
     """The adapter of framework `name` (see `canonical` for the spellings and the error)."""
     return _load(_MODULES[canonical(name)])
+
+
+def named_space(name: str, workload: Workload, environment: Environment) -> ConfigSpace:
+    """The bundled space `name` (`--space NAME`) for a workload and an environment.
+
+    Raises:
+        BadInputError: there is no space of that name; the hint lists those there are.
+    """
+    from launchers.frameworks import templates
+
+    return templates.build(name, workload.policy_input(), environment.policy_input())
 
 
 @cache

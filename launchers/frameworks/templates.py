@@ -40,7 +40,7 @@ def build(name: str, workload: Facts, environment: Facts) -> ConfigSpace:
     """
     if name not in names():
         raise BadInputError(f"no bundled space is called {name!r}", f"bundled: {', '.join(names())}; or give a file")
-    return specialise(_read(name), workload, environment)
+    return specialise(read(name), workload, environment)
 
 
 def specialise(template: Mapping[str, Any], workload: Facts, environment: Facts) -> ConfigSpace:
@@ -113,7 +113,8 @@ class _Fold(ast.NodeTransformer):
 
 
 @cache
-def _read(name: str) -> dict[str, Any]:
+def read(name: str) -> dict[str, Any]:
+    """The bundled template `name` as it stands in its file."""
     file = resources.files("launchers.frameworks").joinpath("spaces", f"{name}.yaml")
     template: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
     return template

@@ -67,5 +67,6 @@ def generate_config(workload, environment):
         "micro_batch_size": 1,
         "pipeline_schedule": "1f1b",
         "activation_checkpointing": "full",
+        "collective_algorithm": "auto",
     }
     return {key: wanted[key] if wanted.get(key) in values else values[0] for key, values in choices.items()}

@@ -109,7 +109,7 @@ def test_uneven_pipeline_stages_are_legal_under_1f1b_only() -> None:
     space = adapter.default_space(what, where)
     config = {
         "tp": 4, "pp": 8, "dp": 8, "ep": 8, "zero_stage": 1, "sequence_parallel": True, "micro_batch_size": 1,
-        "pipeline_schedule": "1f1b", "activation_checkpointing": "full",
+        "pipeline_schedule": "1f1b", "activation_checkpointing": "full", "collective_algorithm": "auto",
     }  # fmt: skip
     assert what.model.num_layers % 8 != 0
 

@@ -112,7 +112,7 @@ BASE: dict[str, dict[str, Any]] = {
     },
     "megatron-lm": {
         "tp": 2, "pp": 3, "dp": 2, "ep": 2, "zero_stage": 1, "sequence_parallel": True, "micro_batch_size": 1,
-        "pipeline_schedule": "1f1b", "activation_checkpointing": "full",
+        "pipeline_schedule": "1f1b", "activation_checkpointing": "full", "collective_algorithm": "ring",
     },
     "maxtext": {
         "tp": 2, "pp": 1, "dp": 8, "dp_shard": 8, "ep": 4, "sequence_parallel": False, "micro_batch_size": 1,
@@ -241,3 +241,23 @@ def test_odd_batches_and_odd_machines_still_have_a_space() -> None:
         for framework in ("torchtitan", "megatron-lm", "maxtext"):
             space = frameworks.get(framework).default_space(what, where)
             assert next(space.valid_configs(what.policy_input(), where.policy_input()), None) is not None
+
+
+def test_the_moe_studys_space_is_its_matrix_of_192_configs_a_model() -> None:
+    what, where = catalogue.workload("moe-prefill-v4-flash"), catalogue.environment("h100-32")
+    space = frameworks.named_space("moe-topology", what, where)
+
+    configs = list(space.valid_configs(what.policy_input(), where.policy_input()))
+
+    # 6 topologies, TP/EP of 2/16, 4/8, 8/4 and 16/2, 2 algorithms, 4 network modes
+    assert len(configs) == 6 * 4 * 2 * 4
+    assert {(config["tp"], config["ep"]) for config in configs} == {(2, 16), (4, 8), (8, 4), (16, 2)}
+    plans = [frameworks.get("command").plan(config, what, where) for config in configs]
+    assert {(plan.world_size, plan.expert_placement) for plan in plans} == {(32, "own_axis")}
+
+
+@pytest.mark.parametrize("framework", ["torchtitan", "megatron-lm", "maxtext", "vllm", "sglang"])
+def test_every_constraint_says_what_it_means(framework: str) -> None:
+    for rule in templates.read(framework)["constraints"]:
+        assert set(rule) <= {"name", "expression", "message", "when", "source"}
+        assert rule["message"]
