@@ -13,14 +13,16 @@ class Slot(StrEnum):
     """Values only known where the job runs. Put one (or a text that holds one) into `argv` or `env`.
 
     The script replaces it by the environment variable of the same name, quoted. `NODE_RANK` counts the nodes of the
-    job from 0, `RANK` the processes that the launcher starts, `XPUS_PER_NODE` is the number of devices a node gives
-    to the job, `TRACE_DIR` the folder where traces are looked for, `JOB_DIR` the trial's folder.
+    job from 0, `RANK` the processes that the launcher starts (`LOCAL_RANK` those on one node), `XPUS_PER_NODE` is the
+    number of devices a node gives to the job, `TRACE_DIR` the folder where traces are looked for, `JOB_DIR` the
+    trial's folder.
     """
 
     NODE_RANK = "@CCL_NODE_RANK@"
     NUM_NODES = "@CCL_NUM_NODES@"
     XPUS_PER_NODE = "@CCL_XPUS_PER_NODE@"
     RANK = "@CCL_RANK@"
+    LOCAL_RANK = "@CCL_LOCAL_RANK@"
     WORLD_SIZE = "@CCL_WORLD_SIZE@"
     MASTER_ADDR = "@CCL_MASTER_ADDR@"
     MASTER_PORT = "@CCL_MASTER_PORT@"
