@@ -55,9 +55,9 @@ def named_space(name: str, workload: Workload, environment: Environment) -> Conf
     Raises:
         BadInputError: there is no space of that name; the hint lists those there are.
     """
-    from launchers.frameworks import templates
+    from launchers.frameworks.templates import build
 
-    return templates.build(name, workload.policy_input(), environment.policy_input())
+    return build(name, workload.policy_input(), environment.policy_input())
 
 
 @cache

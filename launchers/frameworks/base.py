@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from launchers.frameworks import templates
+from launchers.frameworks.templates import build
 from runs.environment import Environment
 from runs.plan import ParallelPlan, StateBytes
 from runs.space import ConfigSpace
@@ -39,7 +39,7 @@ class Framework(ABC):
         Raises:
             BadInputError: the framework has no space of its own (`command`), or no choice of a knob remains.
         """
-        return templates.build(self.name, workload.policy_input(), environment.policy_input())
+        return build(self.name, workload.policy_input(), environment.policy_input())
 
     @abstractmethod
     def plan(self, config: Mapping[str, Any], workload: Workload, environment: Environment) -> ParallelPlan:

@@ -4,7 +4,7 @@
 """
 
 
-def generate_config(workload, environment):
+def generate_config(workload: dict, environment: dict) -> dict:
     choices = {knob["key"]: knob["choices"] for knob in workload.get("config_space", [])}
     config = {key: values[0] for key, values in choices.items()}
     if "ep" in choices and "tp" in choices and "dp" not in choices and "pp" not in choices:
