@@ -24,6 +24,7 @@ LARGEST_COUNT = 8192
 """Devices up to which a count that fits is looked for."""
 
 _MOST_CONFIGS = 20_000
+_FIRST_CONFIGS = 500
 _LEANEST: dict[str, tuple[Any, ...]] = {
     "activation_checkpointing": ("full",),
     "pipeline_schedule": ("1f1b", "gpipe"),
@@ -229,10 +230,17 @@ def closest(
     if best is None:
         raise BadInputError(
             f"no config of space {space.name!r} satisfies its constraints for {workload.name} on {environment.name} "
-            f"({environment.total_xpus} devices)",
+            f"({environment.total_xpus} devices); one of them breaks {_broken(space, workload, environment)}",
             "loosen a constraint or add choices",
         )
     return best
+
+
+def _broken(space: ConfigSpace, workload: Workload, environment: Environment) -> str:
+    """The rules that the least bad of the first configs breaks."""
+    inputs = workload.policy_input(), environment.policy_input()
+    found = (space.violations(config, *inputs) for config in islice(space.all_configs(), _FIRST_CONFIGS))
+    return "; ".join(map(str, min(found, key=len)))
 
 
 def _lean_estimates(

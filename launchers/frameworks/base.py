@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from launchers.frameworks.templates import build
 from runs.environment import Environment
+from runs.errors import BadInputError
 from runs.plan import ParallelPlan, StateBytes
 from runs.space import ConfigSpace
 from runs.workload import Workload
@@ -17,13 +18,15 @@ class Framework(ABC):
     """One framework: the phases and kinds of device it runs on, its default space, and the meaning of its configs.
 
     `phases` are workload phases, `xpu_types` kinds of device (`GPU`, `TPU`), `state_bytes` what it keeps per
-    parameter. An adapter knows the framework's own rules only; whether a config fits in memory is asked elsewhere.
+    parameter, `version` the release its rules were read from (used where a card names none). An adapter knows the
+    framework's own rules only; whether a config fits in memory is asked elsewhere.
     """
 
     name: ClassVar[str]
     phases: ClassVar[tuple[str, ...]]
     xpu_types: ClassVar[tuple[str, ...]]
     state_bytes: ClassVar[StateBytes]
+    version: ClassVar[str] = ""
 
     def supports(self, workload: Workload, environment: Environment) -> str | None:
         """None where the framework can run the workload at all; otherwise the reason why it cannot."""
@@ -37,8 +40,12 @@ class Framework(ABC):
         """The framework's knobs, choices trimmed to the workload and the environment, and its constraints.
 
         Raises:
-            BadInputError: the framework has no space of its own (`command`), or no choice of a knob remains.
+            BadInputError: the framework cannot run the workload there, has no space of its own (`command`), or no
+                choice of a knob remains.
         """
+        reason = self.supports(workload, environment)
+        if reason is not None:
+            raise BadInputError(f"infeasible: {reason}", "choose another framework or environment")
         return build(self.name, workload.policy_input(), environment.policy_input())
 
     @abstractmethod

@@ -21,6 +21,7 @@ class MaxText(Framework):
     """
 
     name = "maxtext"
+    version = "2026.08"
     phases = ("training",)
     xpu_types = ("TPU", "GPU")
     state_bytes = StateBytes(parameter=4.0, gradient=4.0, optimizer=8.0, gathered=2.0)

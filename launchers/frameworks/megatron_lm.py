@@ -22,6 +22,7 @@ class MegatronLM(Framework):
     """
 
     name = "megatron-lm"
+    version = "0.12.0"
     phases = ("training",)
     xpu_types = ("GPU",)
     state_bytes = StateBytes(parameter=2.0, gradient=4.0, optimizer=12.0, gathered=2.0)

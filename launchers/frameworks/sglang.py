@@ -16,6 +16,7 @@ class SGLang(Framework):
     """Expert parallelism takes all of tp; without it (ep 1) tp splits each expert. Replicas are separate servers."""
 
     name = "sglang"
+    version = "0.5.10.post1"
     phases = ("inference", "serving")
     xpu_types = ("GPU",)
     state_bytes = StateBytes(parameter=2.0, gradient=0.0, optimizer=0.0, gathered=0.0)

@@ -22,6 +22,7 @@ class TorchTitan(Framework):
     """
 
     name = "torchtitan"
+    version = "0.2.2"
     phases = ("training",)
     xpu_types = ("GPU",)
     state_bytes = StateBytes(parameter=4.0, gradient=4.0, optimizer=8.0, gathered=2.0)

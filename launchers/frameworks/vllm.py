@@ -19,6 +19,7 @@ class VLLM(Framework):
     """
 
     name = "vllm"
+    version = "0.19.0"
     phases = ("inference", "serving")
     xpu_types = ("GPU", "TPU")
     state_bytes = StateBytes(parameter=2.0, gradient=0.0, optimizer=0.0, gathered=0.0)

@@ -261,3 +261,71 @@ def test_every_constraint_says_what_it_means(framework: str) -> None:
     for rule in templates.read(framework)["constraints"]:
         assert set(rule) <= {"name", "expression", "message", "when", "source"}
         assert rule["message"]
+
+
+def torchtitan_accepts(c: Config, batch: int, seq: int, layers: int, kv_heads: int, gpus: int, node: int) -> bool:
+    """TorchTitan's rules for a mixture of experts in bf16, written down once more."""
+    world = c["tp"] * c["pp"] * c["dp"]
+    if world > gpus or (world > node and world % node) or c["dp"] % c["dp_shard"]:
+        return False
+    if c["dp_shard"] < c["dp"] and c["dp_shard"] < node:
+        return False
+    per_rank, rest = divmod(batch, c["dp"] * c["micro_batch_size"])
+    if rest or kv_heads % c["tp"] or seq % (2 * c["tp"]):
+        return False
+    if c["dp_shard"] == 1 and (c["tp"] * c["pp"] > 1 or c["zero_stage"] == 2):
+        return False
+    if c["ep"] > 1 and (c["ep"] % c["tp"] or (c["dp_shard"] * c["tp"]) % c["ep"]):
+        return False
+    if c["pp"] == 1:
+        return c["pipeline_schedule"] == "1f1b"
+    if per_rank < c["pp"]:
+        return False
+    return c["pipeline_schedule"] == "1f1b" or (per_rank % c["pp"] == 0 and 2 * c["pp"] <= layers)
+
+
+def megatron_accepts(c: Config, batch: int, seq: int, layers: int, kv_heads: int, gpus: int, node: int) -> bool:
+    """Megatron-LM's rules for a mixture of experts, written down once more (experts are 1408 wide)."""
+    world = c["tp"] * c["pp"] * c["dp"]
+    if world > gpus or (world > node and world % node) or c["dp"] % c["ep"]:
+        return False
+    per_rank, rest = divmod(batch, c["dp"] * c["micro_batch_size"])
+    if rest or (kv_heads % c["tp"] and c["tp"] % kv_heads) or 1408 % c["tp"]:
+        return False
+    if c["sequence_parallel"] != (c["tp"] > 1) or seq % c["tp"]:
+        return False
+    if c["zero_stage"] == 1 and c["dp"] == 1:
+        return False
+    if c["pipeline_schedule"] == "1f1b":
+        return True
+    return c["pp"] > 1 and per_rank % c["pp"] == 0 and layers % c["pp"] == 0 and layers // c["pp"] > 1
+
+
+@pytest.mark.parametrize(
+    ("framework", "accepts"), [("torchtitan", torchtitan_accepts), ("megatron-lm", megatron_accepts)]
+)
+def test_the_rules_agree_with_their_second_statement(framework: str, accepts: Any) -> None:
+    what, where, space = problem("wl6", "perlmutter-a100-32", framework)
+    facts = {"batch": 64, "seq": 2048, "layers": 27, "kv_heads": 16, "gpus": 32, "node": 4}
+    draw = random.Random(7)
+    mixed = [{knob.key: draw.choice(knob.choices) for knob in space.knobs} for _ in range(3000)]
+    valid = some_valid("wl6", "perlmutter-a100-32", framework)
+
+    for config in mixed + valid:
+        broken = space.violations(config, what.policy_input(), where.policy_input())
+        assert (broken == []) is accepts(config, **facts), (config, [str(rule) for rule in broken])
+
+
+def test_where_a_framework_does_not_run_it_has_no_space_but_a_reason() -> None:
+    for framework in ("torchtitan", "megatron-lm", "maxtext", "vllm", "sglang"):
+        adapter = frameworks.get(framework)
+        for name in catalogue.workload_names():
+            for place in ("perlmutter-a100-16", "tpu-v6e-8"):
+                what, where = catalogue.workload(name), catalogue.environment(place)
+                reason = adapter.supports(what, where)
+                if reason is None:
+                    assert adapter.default_space(what, where).knobs
+                    continue
+                with pytest.raises(BadInputError, match="infeasible") as caught:
+                    adapter.default_space(what, where)
+                assert reason in caught.value.message
