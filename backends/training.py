@@ -180,10 +180,12 @@ class _TrainingStep:
                 self._reduce(stage, action, units, end)
             return end
         end = -1
+        gather = self._gather(stage, action, units[0], 0) if sharded else None
         for position, unit in enumerate(units):
-            gather = self._gather(stage, action, unit, position) if sharded else None
             end = self._compute(stage, action, self._joined([unit]), label, gather)
             self.units.append(end)
+            if sharded and position + 1 < len(units):
+                gather = self._gather(stage, action, units[position + 1], position + 1)
             if bucketed:
                 self._reduce(stage, action, [unit], end)
         if reduces and not bucketed:
@@ -219,7 +221,11 @@ class _TrainingStep:
         return action.phase == "forward" and not known
 
     def _gather(self, stage: int, action: Action, unit: _Unit, position: int) -> int | None:
-        """All-gather one unit, one unit ahead of the compute stream where the framework prefetches."""
+        """All-gather one unit, while the unit before it computes where the framework prefetches, else after that.
+
+        The next unit's gather is issued before the gradients of this one are reduced, so that it does not queue
+        behind them.
+        """
         items = self._state_items(stage, "all_gather", unit.dense, unit.expert, self.graph.plan.state_bytes.gathered)
         if not items:
             return None
