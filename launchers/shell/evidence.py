@@ -17,17 +17,19 @@ _DRESS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _RANK = re.compile(r"^\s*(?:\[(?:default)?(?:rank)?(\d+)\]:\s?|(\d+): )")
 _LONGEST_LINE = 400
 _EXCERPT_LINES = 24
-_NOISE = "noise"
+_NOISE, _IGNORE = "noise", "ignore"
+_NO_RANK = 10**9
 
 
 @dataclass(frozen=True)
 class Signature:
-    """A kind of line. `failure` is None for lines that only follow from a failure elsewhere."""
+    """A kind of line. `failure` is None for lines that follow from a failure elsewhere; `ignored` ones say nothing."""
 
     id: str
     failure: FailureClass | None
     pattern: re.Pattern[str]
     source: str
+    ignored: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,10 @@ def signatures() -> tuple[Signature, ...]:
     return tuple(
         Signature(
             row["id"],
-            None if row["class"] == _NOISE else FailureClass(row["class"]),
+            None if row["class"] in (_NOISE, _IGNORE) else FailureClass(row["class"]),
             re.compile(row["pattern"]),
             row["source"],
+            row["class"] == _IGNORE,
         )
         for row in yaml.safe_load(text)
     )
@@ -99,7 +102,7 @@ def _findings(lines: Iterable[str], rank: int | None) -> Iterator[Finding]:
         else:
             excerpt = ()
         signature = match(line)
-        if signature is not None:
+        if signature is not None and not signature.ignored:
             shown = line.strip()[:_LONGEST_LINE]
             yield Finding(shown, signature.id, signature.failure, rank if own is None else own, excerpt)
 
@@ -135,7 +138,7 @@ _SHOWN = 6
 
 def weigh(findings: Iterable[Finding]) -> Evidence:
     """One verdict from the findings of all logs: the most telling first, equal lines of several ranks together."""
-    ordered = sorted(findings, key=lambda finding: (finding.weight, -1 if finding.rank is None else finding.rank))
+    ordered = sorted(findings, key=lambda finding: (finding.weight, _NO_RANK if finding.rank is None else finding.rank))
     if not ordered:
         return NOTHING
     telling = [finding for finding in ordered if finding.failure is not None] or ordered

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from launchers.shell.evidence import NOTHING, Evidence, Finding, find, weigh
+from launchers.shell.evidence import NOTHING, Evidence, Finding, find, match, weigh
 
 _PART = 4 * 2**20
+_SHOWN = 300
 _RANK_FILE = re.compile(r"rank-(\d+)\.out\Z")
 _JOB_FILES = ("job.err", "job.out")
 
@@ -18,10 +19,10 @@ def read_evidence(folder: Path) -> Evidence:
     found = weigh(finding for finding in _all(folder) if finding is not None)
     if found is not NOTHING:
         return found
-    paths = (path for path in (*sorted(folder.glob("rank-*.out")), folder / "job.err") if last_line(path))
-    return next(
-        (Evidence(None, f"no error found; {path.name} ends with: {last_line(path)[:300]}") for path in paths), found
-    )
+    paths = [*sorted(folder.glob("rank-*.out")), folder / "job.err"]
+    ends = ((path.name, last_line(path)) for path in paths)
+    told = (f"no error found; {name} ends with: {line[:_SHOWN]}" for name, line in ends if line and match(line) is None)
+    return next((Evidence(None, text) for text in told), found)
 
 
 def _all(folder: Path) -> Iterator[Finding | None]:

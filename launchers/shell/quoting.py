@@ -50,8 +50,11 @@ def here_document(variable: str, text: str, delimiter: str = "CCL_AGENT") -> str
 
 
 def slurm_path(path: str) -> str:
-    """`path` as Slurm's file name patterns want it: percent signs and backslashes doubled."""
-    return path.replace("\\", "\\\\").replace("%", "%%")
+    """`path` as Slurm's file name patterns want it, so that nothing in it is replaced.
+
+    A backslash anywhere switches the patterns off and escapes one character; without one, `%%` is a percent sign.
+    """
+    return path.replace("\\", "\\\\") if "\\" in path else path.replace("%", "%%")
 
 
 def _word(piece: str) -> str:

@@ -41,7 +41,10 @@ class Completed:
 class Runner(Protocol):
     """Runs commands and handles files at one place."""
 
-    where: str
+    @property
+    def where(self) -> str:
+        """The place, for messages."""
+        ...
 
     def run(self, argv: Sequence[str], stdin: str = "", timeout_s: float = 30.0) -> Completed:
         """Run a command; never raises for what the command does."""

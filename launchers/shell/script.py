@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from launchers.shell.command import Command
 from launchers.shell.layout import RESULT_FILE, Attempt
-from launchers.shell.quoting import export, here_document, join, quote, slurm_path
+from launchers.shell.quoting import export, here_document, join, quote
 
 GRACE_S = 5
 
@@ -47,7 +47,7 @@ def slurm_script(
     """
     start = ["srun", "--kill-on-bad-exit=1", "--export=ALL", f"--job-name={srun.name}", f"--nodes={command.nodes}"]
     start += [f"--ntasks={command.nodes * command.tasks_per_node}", f"--ntasks-per-node={command.tasks_per_node}"]
-    start += [f"--output={slurm_path(attempt.attempt_dir)}/rank-%t.out", *srun.extra]
+    start += srun.extra
     agent = _SLURM_AGENT + _agent(attempt, command, site)
     body = f'{join(start)} bash -c "$ccl_agent" </dev/null &\nccl_groups+=("$!")\n'
     return _script(attempt, command, site, agent, body, header or [], time_limit_s)
@@ -166,7 +166,7 @@ cd -- "$CCL_JOB_DIR" || exit 1
 set -m"""
 
 _LOCAL_BODY = """for ((ccl_rank = 0; ccl_rank < TASKS; ccl_rank++)); do
-    CCL_RANK=$ccl_rank bash -c "$ccl_agent" </dev/null >"$CCL_ATTEMPT_DIR/rank-$ccl_rank.out" 2>&1 &
+    CCL_RANK=$ccl_rank bash -c "$ccl_agent" </dev/null &
     ccl_groups+=("$!")
 done
 """
@@ -184,7 +184,9 @@ exit "$ccl_code"
 _SLURM_AGENT = """export CCL_NODE_RANK=$SLURM_NODEID CCL_RANK=$SLURM_PROCID CCL_LOCAL_RANK=$SLURM_LOCALID
 CCL_MASTER_ADDR=$(scontrol show hostnames "$SLURM_STEP_NODELIST" | head -n 1)
 export CCL_MASTER_ADDR
+exec >"$CCL_ATTEMPT_DIR/rank-$CCL_RANK.out" 2>&1
 """
 
 _LOCAL_AGENT = """export CCL_NODE_RANK=0 CCL_LOCAL_RANK=$CCL_RANK CCL_MASTER_ADDR=127.0.0.1
+exec >"$CCL_ATTEMPT_DIR/rank-$CCL_RANK.out" 2>&1
 """
