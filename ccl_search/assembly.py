@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from decimal import Decimal
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,7 +11,6 @@ from ccl_search.interrupt import Interrupt
 from ccl_search.observer import Observer, RunView
 from ccl_search.problem import Problem, ProblemSource, resolve
 from ccl_search.proposers import factory
-from ccl_search.proposers.base import Proposer
 from ccl_search.recorder import Recorder
 from ccl_search.search import Search
 from ccl_search.settings import SearchSettings
@@ -22,8 +20,6 @@ from runs.errors import BadInputError
 if TYPE_CHECKING:
     from policies.runner import PolicyRunner
     from runs.store import Store
-
-PolicyCheck = Callable[[str], str | None]
 
 
 def open_store(home: str | None, write: bool) -> Store:
@@ -51,12 +47,20 @@ def create(
     from ccl_search.feasibility import require_feasible
 
     problem = resolve(source)
+    for note in problem.notes:
+        (observer or Observer()).notice(note)
     targets.find(settings.target)
     choice = factory.choose(settings.proposer)
+    if settings.replay_llm is not None:
+        settings = replace(settings, replay_llm=store.run(settings.replay_llm).id)
     seed_policy = _seed_policy(problem, policy)
     require_feasible(problem)
     runner = _runner(settings)
     run_id = store.create_run(_new_run(problem, settings, choice.name, seed_policy))
+    if choice.name == "claude":
+        from ccl_search.llm import prompts
+
+        store.add_prompt(prompts.full_text())
     recorder = Recorder(store, run_id, problem.objective)
     search = _search(problem, settings, recorder, choice.name, runner, seed_policy, observer)
     _announce(search, choice)
@@ -106,62 +110,24 @@ def _search(
     def check(source: str) -> str | None:
         return search.check_policy(source)
 
+    around = factory.Surroundings(
+        ledger=recorder.store.ledger,
+        spent=recorder.store.totals(recorder.run_id).known_llm_cost_usd,
+        check=check,
+        notice=watching.notice,
+        stopped=interrupt.stopped,
+    )
     search = Search(
         problem=problem,
         settings=settings,
         recorder=recorder,
-        proposer=_claude(settings, recorder, check, watching, interrupt)
-        if proposer == "claude"
-        else _without_llm(proposer, settings.seed),
+        proposer=factory.build(proposer, settings, around),
         runner=runner,
         seed_policy=seed_policy,
         observer=watching,
         interrupt=interrupt,
     )
     return search
-
-
-def _without_llm(name: str, seed: int) -> Proposer:
-    if name == "random":
-        from ccl_search.proposers.samplers import RandomProposer
-
-        return RandomProposer(seed)
-    if name == "grid":
-        from ccl_search.proposers.samplers import GridProposer
-
-        return GridProposer()
-    if name == "tpe":
-        from ccl_search.proposers.tpe import TpeProposer
-
-        return TpeProposer(seed)
-    from ccl_search.proposers.guided import GuidedProposer
-
-    return GuidedProposer(seed)
-
-
-def _claude(
-    settings: SearchSettings, recorder: Recorder, check: PolicyCheck, observer: Observer, interrupt: Interrupt
-) -> Proposer:
-    from ccl_search.llm.budget import DollarBudget
-    from ccl_search.llm.client import AnthropicClient
-    from ccl_search.llm.replay import ReplayClient
-    from ccl_search.llm.reply import LlmClient
-    from ccl_search.llm.retries import RetryNotice, RetryPolicy
-    from ccl_search.proposers.claude import ClaudeProposer
-    from policies.program import dialect
-
-    def waiting(notice: RetryNotice) -> None:
-        observer.notice(f"LLM attempt {notice.attempt}: {notice.reason}; waiting {notice.seconds:.0f} s")
-
-    ledger, client = recorder.store.ledger, None
-    if settings.replay_llm is not None:
-        client = cast("LlmClient", ReplayClient(ledger, recorder.store.run(settings.replay_llm).id))
-    else:
-        limit = Decimal(settings.max_cost_usd) if settings.max_cost_usd is not None else None
-        budget = DollarBudget(limit, recorder.store.totals(recorder.run_id).known_llm_cost_usd)
-        retries = RetryPolicy(cancelled=interrupt.stopped)
-        client = AnthropicClient(ledger, retries=retries, budget=budget, on_wait=waiting)
-    return ClaudeProposer(ledger, settings.model, check=check, dialect=dialect(), client=client)
 
 
 def _runner(settings: SearchSettings) -> PolicyRunner:

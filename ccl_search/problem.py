@@ -43,7 +43,10 @@ class ProblemSource:
 
 @dataclass(frozen=True)
 class Problem:
-    """A search's subject. `workload_input` and `environment_input` are what every policy receives."""
+    """A search's subject. `workload_input` and `environment_input` are what every policy receives.
+
+    `notes` are what reading the card had to repair or warn of, one line each.
+    """
 
     card: WorkloadCard
     workload: Workload
@@ -51,6 +54,7 @@ class Problem:
     framework: Framework
     space: ConfigSpace
     objective: Objective
+    notes: tuple[str, ...] = ()
 
     @property
     def workload_input(self) -> dict[str, Any]:
@@ -72,12 +76,12 @@ def resolve(source: ProblemSource) -> Problem:
     """
     from launchers import frameworks
 
-    card = _card(source)
+    card, notes = _card(source)
     environment = card.environment()
     workload = card.workload()
     framework = frameworks.get(environment.framework)
     space = _space(source.space, framework, workload, environment)
-    return Problem(card, workload, environment, framework, space, objective_of(source))
+    return Problem(card, workload, environment, framework, space, objective_of(source), notes)
 
 
 def objective_of(source: ProblemSource) -> Objective:
@@ -95,7 +99,8 @@ def objective_of(source: ProblemSource) -> Objective:
     return objective.build(specs, list(source.weights) or None, baselines)
 
 
-def _card(source: ProblemSource) -> WorkloadCard:
+def _card(source: ProblemSource) -> tuple[WorkloadCard, tuple[str, ...]]:
+    from launchers import frameworks
     from runs.card import card_from, load_card
 
     if source.card is not None:
@@ -104,11 +109,15 @@ def _card(source: ProblemSource) -> WorkloadCard:
             raise BadInputError(
                 f"--card already says the {', '.join(named)}", f"leave out {', '.join('--' + name for name in named)}"
             )
-        return load_card(source.card).card
+        loaded = load_card(source.card)
+        repairs = [f"{source.card}:{repair.line}: repaired: {repair.text}" for repair in loaded.repairs]
+        warnings = [f"{f.place} {f.code}: {f.message}" for f in loaded.findings if f.severity != "info"]
+        return loaded.card, (*repairs, *warnings)
     workload = catalogue.workload(source.workload or DEFAULT_WORKLOAD)
     environment = catalogue.environment(source.environment or DEFAULT_ENVIRONMENT)
-    framework = source.framework or _default_framework(workload, environment)
-    return card_from(workload, catalogue.with_framework(environment, framework))
+    framework = frameworks.get(source.framework or _default_framework(workload, environment))
+    where = catalogue.with_framework(environment, framework.name, framework.version)
+    return card_from(workload, where), ()
 
 
 def _default_framework(workload: Workload, environment: Environment) -> str:

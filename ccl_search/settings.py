@@ -18,7 +18,8 @@ class SearchSettings:
     """Proposer, sandbox, target and budgets. Budgets that are None do not bind.
 
     `proposer` None means: `claude` when a key is set, else `guided`. `time_limit_s` bounds one trial's execution,
-    `retries` the repeats after transient failures. `max_cost_usd` is text to stay exact.
+    `retries` the repeats after transient failures. `max_cost_usd` is text to stay exact. `effort`, `fallback_models`
+    and `prices` (a YAML file) are for the `claude` proposer.
     """
 
     iterations: int = DEFAULT_ITERATIONS
@@ -35,6 +36,9 @@ class SearchSettings:
     time_limit_s: float = 3600.0
     retries: int = 2
     replay_llm: str | None = None
+    effort: str | None = None
+    fallback_models: tuple[str, ...] = ()
+    prices: str | None = None
     extras: dict[str, Any] = field(default_factory=dict)
 
     def stoppers(self) -> list[Stopper]:

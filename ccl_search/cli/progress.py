@@ -62,7 +62,7 @@ class LiveTable(Observer):
 
     def notice(self, text: str) -> None:
         """Print above the table."""
-        self._console.print(f"[dim]{text}[/]")
+        self._console.print(text, style="dim", markup=False, soft_wrap=True)
 
     def run_finished(self, status: str, reason: str) -> None:
         """Stop drawing."""

@@ -72,6 +72,18 @@ def run(
         ),
     ] = None,
     model: Annotated[str, typer.Option(help="Model of the claude proposer.", rich_help_panel=_HOW)] = "claude-opus-5-5",
+    effort: Annotated[
+        str | None,
+        typer.Option(help="How hard the model thinks: low, medium, high, xhigh or max.", rich_help_panel=_HOW),
+    ] = None,
+    fallback_model: Annotated[
+        list[str] | None,
+        typer.Option(help="Model to ask when the first one refuses; repeat for several.", rich_help_panel=_HOW),
+    ] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(help="Price rows (YAML) that take precedence over the bundled ones.", rich_help_panel=_HOW),
+    ] = None,
     replay_llm: Annotated[
         str | None,
         typer.Option(help="Serve LLM answers from this stored run; no network is used.", rich_help_panel=_HOW),
@@ -144,6 +156,9 @@ def run(
         time_limit_s=time_limit,
         retries=retries,
         replay_llm=replay_llm,
+        effort=effort,
+        fallback_models=tuple(fallback_model or ()),
+        prices=str(prices) if prices is not None else None,
     )
     with assembly.open_store(home, write=True) as store:
         table = _table(store)

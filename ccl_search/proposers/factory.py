@@ -1,9 +1,24 @@
-"""Which proposer a search uses, and why: the user's choice, else the LLM when a key is set, else the rules."""
+"""Which proposer a search uses, and why; and building it."""
 
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ccl_search.proposers.base import Proposer
+from ccl_search.settings import SearchSettings
+from runs.errors import BadInputError
+from runs.ledger import LlmLedger
+
+if TYPE_CHECKING:
+    from ccl_search.llm.reply import LlmClient
+    from ccl_search.llm.retries import RetryNotice
 
 PROPOSERS = ("claude", "guided", "tpe", "random", "grid")
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
@@ -16,14 +31,27 @@ class Choice(NamedTuple):
     reason: str
 
 
+@dataclass(frozen=True)
+class Surroundings:
+    """What a proposer may need of the search around it.
+
+    `spent` is what the run's LLM calls have cost so far, `check` says what is wrong with a policy, `notice` speaks to
+    the user, `stopped` is set when the user wants to stop.
+    """
+
+    ledger: LlmLedger
+    spent: Decimal
+    check: Callable[[str], str | None]
+    notice: Callable[[str], None]
+    stopped: threading.Event
+
+
 def choose(wanted: str | None) -> Choice:
-    """The proposer to use.
+    """The proposer to use: the one asked for, else the LLM when a key is set, else the rules.
 
     Raises:
         BadInputError: the wanted one does not exist.
     """
-    from runs.errors import BadInputError
-
     if wanted is not None and wanted not in PROPOSERS:
         raise BadInputError(f"no proposer is called {wanted!r}", f"proposers: {', '.join(PROPOSERS)}")
     if wanted is not None:
@@ -31,3 +59,69 @@ def choose(wanted: str | None) -> Choice:
     if os.environ.get(KEY_VARIABLE):
         return Choice("claude", f"{KEY_VARIABLE} is set")
     return Choice("guided", f"{KEY_VARIABLE} is not set; rules propose instead of an LLM")
+
+
+def build(name: str, settings: SearchSettings, around: Surroundings) -> Proposer:
+    """The proposer called `name`."""
+    if name == "claude":
+        return _claude(settings, around)
+    if name == "guided":
+        from ccl_search.proposers.guided import GuidedProposer
+
+        return GuidedProposer(settings.seed)
+    if name == "tpe":
+        from ccl_search.proposers.tpe import TpeProposer
+
+        return TpeProposer(settings.seed)
+    from ccl_search.proposers.samplers import GridProposer, RandomProposer
+
+    return GridProposer() if name == "grid" else RandomProposer(settings.seed)
+
+
+def _claude(settings: SearchSettings, around: Surroundings) -> Proposer:
+    from ccl_search.llm.models import EFFORTS, deprecation_notice
+    from ccl_search.proposers.claude import ClaudeProposer
+    from policies.program import dialect
+
+    effort = next((known for known in EFFORTS if known == settings.effort), None)
+    if settings.effort is not None and effort is None:
+        raise BadInputError(f"--effort {settings.effort} is unknown", f"one of {', '.join(EFFORTS)}")
+    notice = deprecation_notice(settings.model, _today())
+    if notice is not None:
+        around.notice(notice)
+    return ClaudeProposer(
+        around.ledger,
+        settings.model,
+        check=around.check,
+        dialect=dialect(),
+        fallback_models=settings.fallback_models,
+        effort=effort,
+        client=_client(settings, around),
+    )
+
+
+def _client(settings: SearchSettings, around: Surroundings) -> LlmClient:
+    from ccl_search.llm.budget import DollarBudget
+    from ccl_search.llm.client import AnthropicClient
+    from ccl_search.llm.prices import PriceTable
+    from ccl_search.llm.replay import ReplayClient
+    from ccl_search.llm.retries import RetryPolicy
+
+    if settings.replay_llm is not None:
+        return ReplayClient(around.ledger, settings.replay_llm)
+
+    def waiting(notice: RetryNotice) -> None:
+        around.notice(f"LLM attempt {notice.attempt}: {notice.reason}; waiting {notice.seconds:.0f} s")
+
+    limit = Decimal(settings.max_cost_usd) if settings.max_cost_usd is not None else None
+    return AnthropicClient(
+        around.ledger,
+        retries=RetryPolicy(cancelled=around.stopped),
+        budget=DollarBudget(limit, around.spent),
+        prices=PriceTable.load(Path(settings.prices) if settings.prices is not None else None),
+        on_wait=waiting,
+    )
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
