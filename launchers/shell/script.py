@@ -124,13 +124,20 @@ _PROLOGUE = r"""ccl_self=$$ ccl_stage=setup ccl_reason= ccl_watchdog= ccl_groups
 ccl_now() { local now=${EPOCHREALTIME:-$(date +%s)}; printf '%s' "${now/,/.}"; }
 ccl_started=$(ccl_now)
 
+# Whether a process group has a process that is no zombie: init may take seconds to reap those.
+ccl_lives() {
+    kill -0 -- "-$1" 2>/dev/null || return 1
+    command -v ps >/dev/null || return 0
+    ps -eo pgid=,stat= | grep -Eq "^ *$1 +[^Z ]"
+}
+
 # Ends what this script started and is still there; srun passes the signal on to every node.
 ccl_end_children() {
     local round group left
     for group in "${ccl_groups[@]}"; do kill -TERM -- "-$group" 2>/dev/null; done
     for ((round = 0; round < GRACE * 10; round++)); do
         left=
-        for group in "${ccl_groups[@]}"; do kill -0 -- "-$group" 2>/dev/null && left=1; done
+        for group in "${ccl_groups[@]}"; do ccl_lives "$group" && left=1; done
         [ -n "$left" ] || return
         sleep 0.1
     done

@@ -50,7 +50,7 @@ class SlurmLauncher:
         self.client = SlurmClient(self.runner, settings.polling)
         self.watch = Watch(self.client)
         self._sleep = sleep
-        self._submitter = Submitter(self.client, settings, sleep)
+        self._submitter = Submitter(self.client, settings, self._left_result, sleep)
 
     @cached_property
     def version(self) -> str:
@@ -141,6 +141,9 @@ class SlurmLauncher:
 
     def _result(self, handle: Handle) -> Result | None:
         return parse_result(self.runner.read(f"{handle['attempt_dir']}/{RESULT_FILE}"))
+
+    def _left_result(self, attempt: Attempt) -> bool:
+        return parse_result(self.runner.read(f"{attempt.attempt_dir}/{RESULT_FILE}")) is not None
 
     # --- ending -----------------------------------------------------------------------------------------------------
 

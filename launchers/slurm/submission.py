@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from launchers.shell.command import Command
@@ -121,10 +121,14 @@ def _batch_word(option: str) -> str:
 
 @dataclass
 class Submitter:
-    """Submits jobs to one cluster. `sleep` and the pauses are for what passes by itself."""
+    """Submits jobs to one cluster. `sleep` and the pauses are for what passes by itself.
+
+    `left_result` says whether an attempt's folder holds a result: a completed job is taken over only then.
+    """
 
     client: SlurmClient
     settings: SlurmSettings
+    left_result: Callable[[Attempt], bool]
     sleep: Callable[[float], None] = time.sleep
     pauses_s: tuple[float, ...] = _PAUSES_S
 
@@ -171,13 +175,17 @@ class Submitter:
         names = {job_name(attempt.run_id, attempt.trial, n): n for n in range(attempt.number, first - 1, -1)}
         rows = self._look_up(list(names))
         for row in rows:
-            if row.name not in names or (row.state in TERMINAL and row.state != "COMPLETED"):
+            if row.name not in names:
                 continue
-            if row.comment == mark:
-                return row.job_id, names[row.name]
+            number = names[row.name]
+            if row.comment == mark and self._is_of_use(row, replace(attempt, number=number)):
+                return row.job_id, number
             if row.state not in TERMINAL:
                 self.client.cancel(row.job_id, row.name)
         return None
+
+    def _is_of_use(self, row: QueueRow, attempt: Attempt) -> bool:
+        return row.state not in TERMINAL or (row.state == "COMPLETED" and self.left_result(attempt))
 
     def _look_up(self, names: list[str]) -> list[QueueRow]:
         for pause in (*self.pauses_s, None):
