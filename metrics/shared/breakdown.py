@@ -17,7 +17,7 @@ import numpy as np
 from metrics import intervals
 from metrics.shared import answers, work
 from metrics.tool import Answer, Options, no
-from metrics.traces.timeline import Lane, Timeline
+from metrics.traces.timeline import NS, Lane, Timeline
 from runs.metric import MetricSpec, MetricValue
 
 PARTS = ("compute", "exposed_comm", "overlapped_comm", "memory", "idle")
@@ -73,8 +73,31 @@ def of_window(lane: Lane, start: int, end: int) -> Breakdown:
 
 def of_lane(lane: Lane, options: Options) -> list[Breakdown]:
     """The parts of each inner step."""
+    if lane.tick_s != NS:
+        return lane.once("breakdown", lambda: _by_start(lane))
     key = ("breakdown", options.rule)
     return lane.once(key, lambda: [of_window(lane, *window) for window in device_windows(lane, options)])
+
+
+def _by_start(lane: Lane) -> list[Breakdown]:
+    """The parts of each inner step on a TPU chip, whose ops carry a clock of their own: a step's ops are those that
+    start inside it, its length is that of the step on the host-aligned clock."""
+    ticks = round(NS / lane.tick_s)
+    copy_step = work.step_rows(lane, lane.copies.launch)
+    out = []
+    for number, (own, step) in enumerate(
+        zip(work.work_of_steps(lane, "launch"), work.inner_durations(lane), strict=True)
+    ):
+        duration, chosen = int(step) * ticks, copy_step == number
+        copies = intervals.union(lane.copies.start[chosen], lane.copies.end[chosen])
+        both = intervals.length(intervals.intersect(own.comm, own.compute))
+        kernels = intervals.length(own.comm) + intervals.length(own.compute) - both
+        covered = intervals.union(*(np.concatenate(edges) for edges in zip(own.comm, own.compute, strict=True)))
+        memory = min(intervals.length(intervals.subtract(copies, covered)), max(0, duration - kernels))
+        idle = duration - kernels - memory
+        parts = intervals.length(own.compute) - both, intervals.length(own.comm) - both
+        out.append(Breakdown(*parts, both, memory, idle))
+    return out
 
 
 def metric(spec: MetricSpec, trace: Timeline, options: Options, part: str) -> MetricValue:
@@ -82,35 +105,13 @@ def metric(spec: MetricSpec, trace: Timeline, options: Options, part: str) -> Me
 
     def answer(lane: Lane) -> Answer:
         if not len(lane.steps):
-            return no(work.NO_STEPS)
-        if lane.family == "xla":
-            return xla_part(lane, part)
+            return no(lane.why.get("step", work.NO_STEPS))
         times = [getattr(step, part) * lane.tick_s for step in of_lane(lane, options)]
         rule = work.attribution(lane, options)
-        return Answer(sum(times) / len(times), steps=tuple(times), notes={"window": _WINDOWS[rule]})
+        window = "ops that start in the step" if lane.tick_s != NS else _WINDOWS[rule]
+        return Answer(sum(times) / len(times), steps=tuple(times), notes={"window": window})
 
     return answers.over_lanes(spec, trace, options, answer)
 
 
 _WINDOWS = {"launch": "host span moved to the step's first device work", "window": "host span", "whole": "capture"}
-
-
-def xla_part(lane: Lane, part: str) -> Answer:
-    """A part of the steps of a TPU chip: its ops carry the run clock, so a step's ops are those that start inside
-    it."""
-    keep = work.inner_steps(lane)
-    durations = (lane.steps.end[keep] - lane.steps.start[keep]) * 1000
-    step = work.kernel_steps(lane)
-    copy_step = work.step_rows(lane, lane.copies.launch)
-    times = []
-    for number, (own, duration) in enumerate(zip(work.work_of_steps(lane, "launch"), durations.tolist(), strict=True)):
-        chosen = copy_step == number
-        copies = intervals.union(lane.copies.start[chosen], lane.copies.end[chosen])
-        both = intervals.length(intervals.intersect(own.comm, own.compute))
-        comm, compute = intervals.length(own.comm), intervals.length(own.compute)
-        memory = min(intervals.length(intervals.subtract(copies, own.all)), max(0, duration - comm - compute + both))
-        idle = duration - comm - compute + both - memory
-        times.append(getattr(Breakdown(compute - both, comm - both, both, memory, idle), part) * lane.tick_s)
-    if not len(step) or not times:
-        return no(work.NO_STEPS)
-    return Answer(sum(times) / len(times), steps=tuple(times), notes={"window": "module execution"})

@@ -75,6 +75,8 @@ def overhead(spec: MetricSpec, trace: Timeline, options: Options) -> MetricValue
         return MetricValue.none(spec, no_device_reason(trace))
     exposed = [_exposed(lane, options) * lane.tick_s * lane.weight for lane in lanes]
     spans = [_span(lane) * lane.tick_s * lane.weight for lane in lanes]
+    if sum(spans) <= 0:
+        return MetricValue.none(spec, "the kernels and transfers of the capture take no time")
     detail = None
     if options.detail:
         pairs = zip(lanes, exposed, spans, strict=True)

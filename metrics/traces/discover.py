@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from metrics.traces.raw import open_trace
+from metrics.traces.raw import head_of
 from runs.errors import BadInputError
 
 _PEEK = 1 << 18
@@ -67,11 +67,7 @@ def family_of(path: Path) -> str | None:
     """`kineto`, `xla`, `xplane` or `nsys` by what the file begins with; None for anything else."""
     if path.name.endswith(".xplane.pb"):
         return "xplane"
-    try:
-        with open_trace(path) as stream:
-            head = stream.read(_PEEK)
-    except (OSError, EOFError):
-        return "kineto" if ".json" in path.name else None
+    head = head_of(path, _PEEK)
     if head.startswith(b"SQLite format 3\x00"):
         return "nsys"
     if not head.strip():

@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -113,8 +114,12 @@ def _in_parallel(files: Sequence[TraceFile], todo: list[int], workers: int, stor
         loads[least] += _work(files[number])
     with tempfile.TemporaryDirectory(prefix="ccl-search-traces-") as folder:
         running = [_start([(n, files[n]) for n in share], Path(folder), store) for share in shares]
-        for process in running:
-            process.wait()
+        try:
+            for process in running:
+                process.wait()
+        finally:
+            for process in running:
+                process.kill()
         return {n: codec.decode(blob.read_bytes()) for n in todo if (blob := Path(folder, str(n))).exists()}
 
 
@@ -129,7 +134,7 @@ def _start(share: list[tuple[int, TraceFile]], folder: Path, store: Cache | None
         "folder": str(folder), "cache": str(store.folder) if store else None,
         "files": [[number, str(file.path), file.source, file.family] for number, file in share],
     }  # fmt: skip
-    if process.stdin is not None:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin:
         process.stdin.write(msgspec.json.encode(task))
-        process.stdin.close()
     return process

@@ -11,8 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-import numpy as np
-
 from metrics.traces.discover import TraceFile
 from metrics.traces.kineto import reader
 from metrics.traces.timeline import Lane
@@ -36,14 +34,18 @@ def joined(files: Sequence[TraceFile], found: Sequence[tuple[list[Lane], list[st
 
 
 def _share(some: list[Lane], others: list[Lane]) -> bool:
-    """Whether two files record the same kernel, copy or step."""
-    return any(_common(a, b) for a in some for b in others if a.device == b.device)
+    """Whether one file records mostly what the other records too: a copy, perhaps a shorter one, not another part."""
+    a, b = _recorded(some), _recorded(others)
+    return bool(a and b) and len(a & b) > min(len(a), len(b)) / 2
 
 
-def _common(a: Lane, b: Lane) -> bool:
-    tables = (a.kernels, b.kernels), (a.copies, b.copies), (a.steps, b.steps)
-    for one, other in tables:
-        times = (np.stack([t.start, t.end], axis=1) for t in (one, other))
-        if {tuple(t) for t in next(times).tolist()} & {tuple(t) for t in next(times).tolist()}:
-            return True
-    return False
+def _recorded(lanes: list[Lane]) -> set[tuple[object, ...]]:
+    """Everything with a time on the device, and the steps."""
+    out: set[tuple[object, ...]] = set()
+    for lane in lanes:
+        k, c, s = lane.kernels, lane.copies, lane.steps
+        named = (lane.names[i] for i in k.name.tolist())
+        out |= {(lane.device, *row) for row in zip(named, k.start.tolist(), k.end.tolist(), strict=True)}
+        out |= {(lane.device, *row) for row in zip(c.kind.tolist(), c.start.tolist(), c.end.tolist(), strict=True)}
+        out |= set(zip(s.start.tolist(), s.end.tolist(), strict=True))
+    return out

@@ -1,4 +1,5 @@
-"""Small traces in the real schemas: Kineto JSON, XLA JSON, Nsight Systems SQLite. Times are given in integer nanoseconds."""
+"""Small traces in the real schemas: Kineto JSON, XLA JSON, Nsight Systems SQLite. Times are given in integer
+nanoseconds."""
 
 from __future__ import annotations
 
@@ -99,8 +100,8 @@ class Kineto:
         return out
 
     def text(self, layout: str = "kineto", whole_us: bool = False) -> str:
-        """The file. Layouts: `kineto` (the profiler's own), `compact`, `indented`, `name_first`, `list`, `tail` (metadata
-        after the events)."""
+        """The file. Layouts: `kineto` (the profiler's own), `compact`, `indented`, `name_first`, `list`, `tail`
+        (metadata after the events)."""
         chunks = [_encode(event, layout, whole_us) for event in self.events]
         head = json.dumps(self.metadata())[:-1]
         if layout == "list":

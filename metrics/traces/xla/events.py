@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from metrics.traces.kineto import scan
-from metrics.traces.raw import open_trace
+from metrics.traces.raw import blocks_of
 
 _EMPTY = msgspec.Raw(b"")
 
@@ -71,22 +71,13 @@ def read_profile(path: Path, source: str) -> Profile:
     Damage is handled event by event: whole events are used, the rest is counted in `problems`.
     """
     problems: list[str] = []
-    try:
-        with open_trace(path) as stream:
-            text = _all(stream, source, problems)
-    except OSError as error:
-        return Profile([], [], [f"{source}: cannot be read: {error}"])
-    return profile_of(text, source, problems)
-
-
-def _all(stream: Any, source: str, problems: list[str]) -> bytes:
     parts = []
     try:
-        while block := stream.read(1 << 22):
-            parts.append(block)
+        for block in blocks_of(path):
+            parts.append(block)  # noqa: PERF402 - extend would lose the blocks before an error
     except (EOFError, OSError) as error:
-        problems.append(f"{source}: incomplete: {error}")
-    return b"".join(parts)
+        problems.append(f"{source}: cut off: {error}")
+    return profile_of(b"".join(parts), source, problems)
 
 
 def profile_of(text: bytes, source: str, problems: list[str]) -> Profile:

@@ -118,8 +118,8 @@ def _pairs(table: Table, categories: list[str]) -> list[tuple[int, int]]:
     """
     open_starts: dict[tuple[int, str], int] = {}
     pairs = []
-    for row, (event, category) in enumerate(zip(table.events, categories, strict=True)):
-        execution = int(table.execution[row])
+    for row in np.lexsort((table.end, table.start)).tolist():
+        event, category, execution = table.events[row], categories[row], int(table.execution[row])
         if category.endswith("-start"):
             open_starts[execution, str(event.name)] = row
         elif category.endswith("-done"):
