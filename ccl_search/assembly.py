@@ -16,8 +16,10 @@ from ccl_search.search import Search
 from ccl_search.settings import SearchSettings
 from ccl_search.version import version
 from runs.errors import BadInputError
+from runs.trial import Fidelity
 
 if TYPE_CHECKING:
+    from ccl_search.constraints import Constraints
     from policies.runner import PolicyRunner
     from runs.store import Store
 
@@ -49,7 +51,9 @@ def create(
     problem = resolve(source)
     for note in problem.notes:
         (observer or Observer()).notice(note)
-    targets.find(settings.target)
+    target = targets.find(settings.target)
+    limits = _limits(settings, problem, target, observer or Observer())
+    problem = replace(problem, space=limits.applied_to(problem.space))
     choice = factory.choose(settings.proposer)
     if settings.replay_llm is not None:
         settings = replace(settings, replay_llm=store.run(settings.replay_llm).id)
@@ -61,7 +65,7 @@ def create(
         from ccl_search.llm import prompts
 
         store.add_prompt(prompts.full_text())
-    recorder = Recorder(store, run_id, problem.objective)
+    recorder = Recorder(store, run_id, problem.objective, limits=limits.limits)
     search = _search(problem, settings, recorder, choice.name, runner, seed_policy, observer)
     _announce(search, choice)
     return search
@@ -94,6 +98,18 @@ def reopen(run: str, store: Store, observer: Observer | None = None) -> Search:
     search = _search(problem, settings, recorder, record.proposer, _runner(settings), seed_policy, observer)
     _announce(search, factory.Choice(record.proposer, f"as in run {record.id}"))
     return search
+
+
+def _limits(settings: SearchSettings, problem: Problem, target: targets.Target, observer: Observer) -> Constraints:
+    """The user's constraints; a Pareto search without a front, and repeats that can only be equal, are told of."""
+    from ccl_search import constraints, repeats
+    from ccl_search.pareto.front import check_axes
+
+    if settings.pareto:
+        check_axes([term.spec for term in problem.objective.terms])
+    if settings.repeats > 1 and target.fidelity is Fidelity.SIMULATED:
+        observer.notice(f"warning: {repeats.IDENTICAL}")
+    return constraints.parse(settings.constraints, problem.space)
 
 
 def _search(

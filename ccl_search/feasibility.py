@@ -239,7 +239,7 @@ def closest(
 def _broken(space: ConfigSpace, workload: Workload, environment: Environment) -> str:
     """The rules that the least bad of the first configs breaks."""
     inputs = workload.policy_input(), environment.policy_input()
-    found = (space.violations(config, *inputs) for config in islice(space.all_configs(), _FIRST_CONFIGS))
+    found = [space.violations(config, *inputs) for config in islice(space.all_configs(), _FIRST_CONFIGS)]
     return "; ".join(map(str, min(found, key=len)))
 
 

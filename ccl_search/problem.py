@@ -27,15 +27,15 @@ DEFAULT_OBJECTIVE = "step_time"
 class ProblemSource:
     """What the user named. A card stands for workload, environment and framework together.
 
-    `space` is a YAML file, or None for the framework's default. `objectives` are metric names or aliases,
-    `baselines` metric names to values.
+    `space` is a YAML file or the name of a bundled space, or None for the framework's default. `objectives` are metric
+    names or aliases, `baselines` metric names to values.
     """
 
     card: Path | None = None
     workload: str | None = None
     environment: str | None = None
     framework: str | None = None
-    space: Path | None = None
+    space: str | None = None
     objectives: tuple[str, ...] = (DEFAULT_OBJECTIVE,)
     weights: tuple[float, ...] = ()
     baselines: dict[str, float] = field(default_factory=dict)
@@ -126,7 +126,12 @@ def _default_framework(workload: Workload, environment: Environment) -> str:
     return "maxtext" if environment.device.xpu_type == "TPU" else DEFAULT_FRAMEWORK
 
 
-def _space(path: Path | None, framework: Framework, workload: Workload, environment: Environment) -> ConfigSpace:
+def _space(named: str | None, framework: Framework, workload: Workload, environment: Environment) -> ConfigSpace:
+    from launchers import frameworks
     from runs import space
 
-    return space.load(path) if path is not None else framework.default_space(workload, environment)
+    if named is None:
+        return framework.default_space(workload, environment)
+    if Path(named).suffix in (".yaml", ".yml") or Path(named).exists():
+        return space.load(Path(named))
+    return frameworks.named_space(named, workload, environment)

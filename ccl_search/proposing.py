@@ -67,6 +67,8 @@ class Proposing:
             history=history,
             current_policy=next((t.policy_source for t in reversed(history) if t.policy_source), ""),
             refusals=refusals,
+            limits=self.recorder.limits,
+            pareto=self.recorder.guidance() if self.settings.pareto else None,
         )
 
     def check_policy(self, source: str) -> str | None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ccl_search import trial_files
+from ccl_search import constraints, repeats, trial_files
+from ccl_search.constraints import Limit
 from ccl_search.measuring import Measurement
 from ccl_search.proposers.base import Proposal, TrialView
 from ccl_search.settings import MAX_REPROPOSALS
@@ -21,6 +22,7 @@ from runs.space import config_key
 from runs.trial import Execution, FailureClass, TrialState
 
 if TYPE_CHECKING:
+    from ccl_search.pareto.guidance import Guidance
     from runs.store import Store, TrialRecord
 
 _NOT_REMEMBERED = frozenset({FailureClass.CANCELLED, FailureClass.TRACE_MISSING, FailureClass.METRIC_ERROR})
@@ -45,15 +47,16 @@ class Recorder:
     _spent_hours: float = 0.0
     _began: dict[int, float] = field(default_factory=dict)
     _open: dict[int, tuple[int, Proposal, dict[str, Any]]] = field(default_factory=dict)
+    limits: tuple[Limit, ...] = ()
 
     @classmethod
     def load(cls, store: Store, run_id: str) -> Recorder:
         """The recorder of a run that is already in the store."""
         run = store.run(run_id)
-        recorder = cls(store, run.id, run.typed_objective())
+        recorder = cls(store, run.id, run.typed_objective(), limits=constraints.limits_of(run))
         for trial in store.trials(run.id):
             if trial.state.is_finished:
-                recorder._rows.append((trial.iteration, view_of(trial)))
+                recorder._rows.append((trial.iteration, view_of(trial, recorder.limits, recorder.objective)))
                 recorder._spent_hours += trial.xpu_hours or 0.0
         return recorder
 
@@ -85,7 +88,8 @@ class Recorder:
     def progress(self, seconds: float) -> Progress:
         """What the stoppers look at: the last trial of every iteration that is over, and what was spent."""
         last = {iteration: view for iteration, view in self._rows if self._is_over(iteration)}
-        outcomes = [Outcome(view.state, view.score, view.failure) for view in last.values()]
+        scores = repeats.steady_scores([(view.score, view.score_spread) for view in last.values()])
+        outcomes = [Outcome(view.state, s, view.failure) for view, s in zip(last.values(), scores, strict=True)]
         cost = self.store.totals(self.run_id).known_llm_cost_usd
         return Progress(outcomes, cost, self._spent_hours, seconds)
 
@@ -142,6 +146,7 @@ class Recorder:
         from runs.store import Timings, TraceFile, TrialOutcome
 
         iteration, proposal, config = self._open.pop(number)
+        measurement, broken = self._within_limits(measurement)
         directory = self.trial_dir(number)
         state = TrialState.FAILED if _lost_its_result(execution, measurement) else execution.state
         prefix = directory.relative_to(self.store.home)
@@ -174,6 +179,8 @@ class Recorder:
             self._view(number, state, config, proposal, failure=measurement.failure, evidence=measurement.evidence),
             metrics=measurement.numbers,
             score=measurement.score,
+            violations=broken,
+            score_spread=repeats.score_spread(measurement.values, self.objective),
         )
         self._rows.append((iteration, view))
         return view
@@ -193,10 +200,42 @@ class Recorder:
             found.append(InFlight(suggestion, last.number if last else 0, last.handle if last else None))
         return found
 
+    def finished_repeats(self, number: int) -> list[Execution]:
+        """The executions of a trial's repeats that an earlier process brought to their end."""
+        return repeats.done(self.store.attempts(self.run_id, number), self.trial_dir(number))
+
+    def guidance(self) -> Guidance:
+        """The front so far, for the proposer of a Pareto search."""
+        from ccl_search.pareto.front import Point
+        from ccl_search.pareto.guidance import guidance
+
+        axes = tuple(term.spec for term in self.objective.terms)
+        names = [spec.name for spec in axes]
+        kept = [view for view in self.history if view.state is TrialState.SUCCEEDED and not view.violations]
+        points = [
+            Point(view.number, tuple(view.metrics[name] for name in names))
+            for view in kept
+            if all(name in view.metrics for name in names)
+        ]
+        return guidance(points, axes)
+
+    def _within_limits(self, measurement: Measurement) -> tuple[Measurement, tuple[str, ...]]:
+        """A measurement without its score where it breaks the user's limits, and the limits it breaks."""
+        if measurement.failure is not None:
+            return measurement, ()
+        broken = constraints.violations(self.limits, measurement.values)
+        if broken:
+            measurement = Measurement(measurement.values, evidence=f"infeasible: {'; '.join(broken)}")
+        return measurement, broken
+
     def finish(self, status: str, reason: str) -> None:
-        """Close the run's row."""
+        """Close the run's row; a run with a front keeps the reference point of its hypervolume."""
+        from ccl_search.pareto.of_run import REFERENCE, reference_to_store
         from runs.store import RunStatus
 
+        reference = reference_to_store(self.store, self.store.run(self.run_id), self.objective)
+        if reference is not None:
+            self.store.set_option(self.run_id, REFERENCE, reference)
         self.store.finish_run(self.run_id, RunStatus(status), reason)
 
     def _is_over(self, iteration: int) -> bool:
@@ -271,8 +310,9 @@ class _AttemptLog:
         self.store.finish_attempt(self.run_id, self.number, attempt, execution)
 
 
-def view_of(trial: TrialRecord) -> TrialView:
+def view_of(trial: TrialRecord, limits: tuple[Limit, ...] = (), objective: Objective | None = None) -> TrialView:
     """What a proposer sees of a stored trial."""
+    succeeded = trial.state is TrialState.SUCCEEDED
     return TrialView(
         number=trial.number,
         state=trial.state,
@@ -283,6 +323,8 @@ def view_of(trial: TrialRecord) -> TrialView:
         evidence=trial.evidence,
         policy_source=trial.policy_source,
         rationale=trial.rationale,
+        violations=constraints.violations(limits, trial.metrics) if succeeded else (),
+        score_spread=repeats.score_spread(trial.metrics, objective) if objective is not None else None,
     )
 
 

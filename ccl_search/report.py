@@ -9,14 +9,19 @@ from runs.errors import BudgetExhaustedError, CclSearchError
 from runs.trial import TrialState
 
 if TYPE_CHECKING:
+    from ccl_search.pareto.of_run import RunFront
     from runs.store import RunRecord, Store, TrialRecord
 
 
 def run_summary(store: Store, run_id: str, seconds: float | None = None) -> dict[str, Any]:
     """The one object of `run --json`. `cost_usd` is None where a part of it is unknown."""
+    from ccl_search import repeats
+
     run = store.run(run_id)
     totals = store.totals(run.id)
     best = store.best(run.id)
+    objective, trials = run.typed_objective(), store.trials(run.id)
+    front = _front(store, run)
     return {
         "run_id": run.id,
         "status": run.status.value,
@@ -27,6 +32,11 @@ def run_summary(store: Store, run_id: str, seconds: float | None = None) -> dict
         "fidelity": best.fidelity.value if best and best.fidelity else None,
         "objective": run.objective["name"],
         "best": best_summary(store, best) if best else None,
+        "ties": repeats.ties(best, trials, objective) if best else [],
+        "front": None if front is None else [point.trial for point in front.members],
+        "constraints": list(run.options.get("settings", {}).get("constraints") or ()),
+        "infeasible": sum(bool(_violations(run, trial)) for trial in trials),
+        "warnings": repeats.warnings(run, best),
         "trials": sum(totals.trials.values()),
         "failed": totals.trials.get(TrialState.FAILED, 0),
         "pruned": totals.trials.get(TrialState.PRUNED, 0),
@@ -34,6 +44,21 @@ def run_summary(store: Store, run_id: str, seconds: float | None = None) -> dict
         "xpu_hours": totals.xpu_hours,
         "seconds": seconds if seconds is not None else _duration(run),
     }
+
+
+def _front(store: Store, run: RunRecord) -> RunFront | None:
+    """The front of a run whose objective has one."""
+    from ccl_search.pareto.front import MAX_AXES, MIN_AXES
+    from ccl_search.pareto.of_run import of_run
+
+    return of_run(store, run.id) if MIN_AXES <= len(run.objective["terms"]) <= MAX_AXES else None
+
+
+def _violations(run: RunRecord, trial: TrialRecord) -> tuple[str, ...]:
+    from ccl_search import constraints
+
+    succeeded = trial.state is TrialState.SUCCEEDED
+    return constraints.violations(constraints.limits_of(run), trial.metrics) if succeeded else ()
 
 
 def best_summary(store: Store, trial: TrialRecord) -> dict[str, Any]:
@@ -44,8 +69,17 @@ def best_summary(store: Store, trial: TrialRecord) -> dict[str, Any]:
         "config": trial.config,
         "score": trial.score,
         "metrics": trial.values,
+        "spread": _spreads(trial),
         "policy_path": str(policy),
     }
+
+
+def _spreads(trial: TrialRecord) -> dict[str, float] | None:
+    """Largest minus smallest over the repeats of each metric; None where the config was measured once."""
+    from ccl_search import repeats
+
+    found = {name: repeats.spread(value) for name, value in trial.metrics.items()}
+    return {name: width for name, width in found.items() if width is not None} or None
 
 
 def trial_row(trial: TrialRecord) -> dict[str, Any]:
@@ -114,6 +148,7 @@ def closing_lines(summary: dict[str, Any]) -> str:
     counts = f"{summary['trials']} trials, {summary['failed']} failed, {summary['pruned']} refused before launch"
     if best is None:
         return f"run {summary['run_id']}: {counts}; no trial succeeded"
+    said = "".join(f"{line}\n" for line in _remarks(summary))
     config = " ".join(f"{key}={value}" for key, value in best["config"].items())
     step = best["metrics"].get("avg_step_time")
     shown = f", step time {step:.4g} s ({summary['fidelity']})" if step is not None else ""
@@ -121,8 +156,24 @@ def closing_lines(summary: dict[str, Any]) -> str:
         f"[bold]best[/] trial {best['trial']}: {config}\n"
         f"     score {best['score']:.6g} ({summary['objective']}){shown}\n"
         f"     policy {best['policy_path']}\n"
+        f"{said}"
         f"run {summary['run_id']}: {counts}, {summary['seconds']:.1f} s; `ccl-search show {summary['run_id']}`"
     )
+
+
+def _remarks(summary: dict[str, Any]) -> list[str]:
+    """Lines on ties, front, constraints and noise, where there is something to say."""
+    found = []
+    if summary["ties"]:
+        names = ", ".join(map(str, summary["ties"]))
+        found.append(f"     not told apart from trial {names}: the difference is inside the measured spread")
+    if summary["front"] is not None:
+        names = ", ".join(map(str, summary["front"]))
+        found.append(f"[bold]front[/] trials {names}; `ccl-search pareto {summary['run_id']}`")
+    if summary["infeasible"]:
+        bounds = " and ".join(summary["constraints"])
+        found.append(f"{summary['infeasible']} trials ran but break {bounds}; they are no candidates")
+    return [*found, *(f"warning: {text}" for text in summary["warnings"])]
 
 
 def no_result(summary: dict[str, Any]) -> CclSearchError:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ccl_search import measuring, trial_files
+from ccl_search import measuring, repeats, trial_files
 from ccl_search.execution import Executor
 from ccl_search.interrupt import Interrupt
 from ccl_search.observer import Observer
@@ -121,7 +121,8 @@ class Search:
     def _launch(self, suggestion: Suggestion, executor: Executor) -> None:
         self.observer.trial_launched(suggestion.number, suggestion.config)
         job = self._job(suggestion)
-        self._settle(suggestion, executor.execute(job, self.recorder.attempt_log(suggestion.number)))
+        log = self.recorder.attempt_log(suggestion.number)
+        self._settle(suggestion, repeats.execute(job, executor, log, self.settings.repeats))
 
     def _job(self, suggestion: Suggestion) -> Job:
         directory = self.recorder.trial_dir(suggestion.number)
@@ -166,20 +167,25 @@ class Search:
         for suggestion, attempt, handle in self.recorder.in_flight():
             job = self._job(suggestion)
             log = self.recorder.attempt_log(suggestion.number)
+            done = self.recorder.finished_repeats(suggestion.number)
             execution = None
             if handle is not None:
-                execution = executor.reattach(replace(job, attempt=attempt), handle, log)
+                again = replace(repeats.job_of(job, len(done)), attempt=attempt)
+                watched = repeats.marked(log, len(done)) if self.settings.repeats > 1 else log
+                execution = executor.reattach(again, handle, watched)
             if execution is None:
                 self.observer.notice(f"trial {suggestion.number} was in flight and is repeated")
-                execution = executor.execute(job, log)
-            self._settle(suggestion, execution)
+            else:
+                done = [*done, execution]
+            self._settle(suggestion, repeats.execute(job, executor, log, self.settings.repeats, done))
 
-    def _settle(self, suggestion: Suggestion, execution: Execution) -> TrialView:
+    def _settle(self, suggestion: Suggestion, executions: Sequence[Execution]) -> TrialView:
+        execution = repeats.combined(executions)
         if execution.state is not TrialState.SUCCEEDED:
             failed = measuring.Measurement(failure=execution.failure, evidence=execution.evidence)
             return self._record(suggestion, execution, failed)
         started = time.perf_counter()
-        measurement = measuring.measure(execution.trace_dir, self.problem, suggestion.plan)
+        measurement = repeats.measure(executions, self.problem, suggestion.plan)
         return self._record(suggestion, execution, measurement, time.perf_counter() - started)
 
     def _record(

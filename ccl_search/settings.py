@@ -19,7 +19,8 @@ class SearchSettings:
 
     `proposer` None means: `claude` when a key is set, else `guided`. `time_limit_s` bounds one trial's execution,
     `retries` the repeats after transient failures. `max_cost_usd` is text to stay exact. `effort`, `fallback_models`
-    and `prices` (a YAML file) are for the `claude` proposer.
+    and `prices` (a YAML file) are for the `claude` proposer. `constraints` are the user's texts, `pareto` asks the
+    proposer for the whole front, `repeats` is how often each config is measured.
     """
 
     iterations: int = DEFAULT_ITERATIONS
@@ -39,6 +40,9 @@ class SearchSettings:
     effort: str | None = None
     fallback_models: tuple[str, ...] = ()
     prices: str | None = None
+    constraints: tuple[str, ...] = ()
+    pareto: bool = False
+    repeats: int = 1
     extras: dict[str, Any] = field(default_factory=dict)
 
     def stoppers(self) -> list[Stopper]:

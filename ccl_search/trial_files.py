@@ -68,8 +68,9 @@ def write_metrics(directory: Path, values: Mapping[str, MetricValue], score: flo
 
 
 def trace_files(directory: Path) -> list[FileFacts]:
-    """Every file under the trial's `trace` folder, with size and hash, in the order of their paths."""
-    found = sorted(path for path in (directory / "trace").rglob("*") if path.is_file())
+    """Every file under the `trace` folders of the trial and its repeats, with size and hash, in the order of paths."""
+    folders = [directory / "trace", *directory.glob("repeats/*/trace")]
+    found = sorted(path for folder in folders for path in folder.rglob("*") if path.is_file())
     return [FileFacts(str(path.relative_to(directory)), path.stat().st_size, sha256_of(path)) for path in found]
 
 

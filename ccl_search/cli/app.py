@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ccl_search.cli import catalogue, metrics, record, run, validate
+from ccl_search.cli import catalogue, compare, export, metrics, pareto, record, rescore, run, validate
 from runs.errors import CclSearchError
 
 app = typer.Typer(
@@ -22,6 +22,10 @@ app.command("resume")(run.resume)
 app.command("list")(record.list_runs)
 app.command("show")(record.show)
 app.command("best")(record.best)
+app.command("pareto")(pareto.pareto)
+app.command("compare")(compare.compare)
+app.command("rescore")(rescore.rescore)
+app.command("export")(export.export)
 app.command("workloads")(catalogue.workloads)
 app.command("environments")(catalogue.environments)
 app.command("targets")(catalogue.targets)

@@ -43,8 +43,11 @@ def run(
         ),
     ] = None,
     space: Annotated[
-        Path | None,
-        typer.Option(help="Config space (YAML) instead of the framework's default.", rich_help_panel=_SUBJECT),
+        str | None,
+        typer.Option(
+            help="Config space (YAML file or bundled name) instead of the framework's default.",
+            rich_help_panel=_SUBJECT,
+        ),
     ] = None,
     objective: Annotated[
         list[str] | None,
@@ -60,6 +63,24 @@ def run(
         list[str] | None,
         typer.Option(help="Baseline of a composite's metric, as NAME=VALUE; else trial 0's.", rich_help_panel=_SUBJECT),
     ] = None,
+    constraint: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Bound on a metric or a knob, as 'peak_memory_gb <= 38'; repeat for several.",
+            rich_help_panel=_SUBJECT,
+        ),
+    ] = None,
+    pareto: Annotated[
+        bool,
+        typer.Option(
+            "--pareto",
+            help="Search the whole Pareto front of 2 to 4 objectives, not only the best composite score.",
+            rich_help_panel=_SUBJECT,
+        ),
+    ] = False,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Measure every config this many times.", rich_help_panel=_HOW)
+    ] = 1,
     policy: Annotated[
         Path | None, typer.Option(help="Policy to start from instead of the bundled seed.", rich_help_panel=_HOW)
     ] = None,
@@ -159,6 +180,9 @@ def run(
         effort=effort,
         fallback_models=tuple(fallback_model or ()),
         prices=str(prices) if prices is not None else None,
+        constraints=tuple(constraint or ()),
+        pareto=pareto,
+        repeats=repeats,
     )
     with assembly.open_store(home, write=True) as store:
         table = _table(store)

@@ -91,7 +91,9 @@ def _mark(
 
 def _label(axis: Mapping[str, Any]) -> str:
     unit = f" ({axis['unit']})" if axis["unit"] else ""
-    return f"{axis['label'] or axis['metric']}{unit}, {'lower' if axis['direction'] == 'minimize' else 'higher'} is better"
+    return (
+        f"{axis['label'] or axis['metric']}{unit}, {'lower' if axis['direction'] == 'minimize' else 'higher'} is better"
+    )
 
 
 def _title(document: Mapping[str, Any]) -> str:

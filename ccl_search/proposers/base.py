@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from runs.objective import Objective
 from runs.space import ConfigSpace
 from runs.trial import FailureClass, TrialState
+
+if TYPE_CHECKING:
+    from ccl_search.constraints import Limit
+    from ccl_search.pareto.guidance import Guidance
 
 
 @dataclass(frozen=True)
@@ -15,6 +19,8 @@ class TrialView:
     """What a proposer may know of a trial: its config, what became of it, its whole error, its metric values.
 
     `metrics` holds only metrics that have a value, in their units (seconds for times). `score` is higher-is-better.
+    `violations` are the user's limits that a succeeded trial breaks; such a trial has no score. `score_spread` is
+    largest minus smallest score over the repeats, None where the config was measured once.
     """
 
     number: int
@@ -26,6 +32,8 @@ class TrialView:
     evidence: str = ""
     policy_source: str = ""
     rationale: str = ""
+    violations: tuple[str, ...] = ()
+    score_spread: float | None = None
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,9 @@ class ProposalContext:
 
     `workload` and `environment` are the dicts a policy receives (`workload["config_space"]` included). `history`
     holds every finished trial of the run in order, pruned and failed ones too; the refusals of this very iteration
-    are its last entries, `refusals` of them. `iteration` counts from 1 (trial 0 is the seed policy).
+    are its last entries, `refusals` of them. `iteration` counts from 1 (trial 0 is the seed policy). `limits` are the
+    user's bounds on metrics; bounds on knobs are constraints of the space. `pareto` is there when the front itself is
+    wanted, not the best score.
     """
 
     run_id: str
@@ -47,6 +57,8 @@ class ProposalContext:
     history: tuple[TrialView, ...]
     current_policy: str
     refusals: int = 0
+    limits: tuple[Limit, ...] = ()
+    pareto: Guidance | None = None
 
     @property
     def best(self) -> TrialView | None:

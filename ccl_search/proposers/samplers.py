@@ -67,7 +67,7 @@ class GridProposer:
 
 
 def _first_untried(context: ProposalContext, seen: set[str]) -> Config:
-    for config in context.space.all_configs():
-        if is_new_and_valid(config, context, seen):
+    for config in context.space.valid_configs(context.workload, context.environment):
+        if config_key(config) not in seen:
             return config
     raise ProposerExhaustedError("every valid config of the space has been tried")
