@@ -208,7 +208,8 @@ def run(megabytes: float, ranks: int, peers: bool) -> None:
         events = sum(generate(folder / f"rank{r}_trace.json", megabytes, r, ranks) for r in range(ranks))
         size = sum(p.stat().st_size for p in folder.iterdir()) / 1e6
         print(
-            f"{size:.0f} MB, {events} events, {ranks} rank(s); load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} CPUs"
+            f"{size:.0f} MB, {events} events, {ranks} rank(s); "
+            f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} CPUs"
         )
         print(f"{'case':42s} {'wall':>10s} {'CPU':>10s} {'speed':>13s} {'peak':>11s}  values or events")
         _row("all metrics, nothing kept", size, measure("metrics", folder))

@@ -202,8 +202,8 @@ def serving(folder: Path) -> Path:
 
 
 def test_serving(tmp_path: Path) -> None:
-    facts = CardFacts(phase="inference", num_params=1_000_000, num_params_embedding=0, num_layers=1, num_heads=1, head_dim=10,
-                      input_len=384, peak_bf16_flops=1e12, dp=2)  # fmt: skip
+    facts = CardFacts(phase="inference", num_params=1_000_000, num_params_embedding=0, num_layers=1, num_heads=1,
+                      head_dim=10, input_len=384, peak_bf16_flops=1e12, dp=2)  # fmt: skip
     found = compute(serving(tmp_path), facts=facts)
     assert value(found, "ttft") == pytest.approx(0.030)
     assert value(found, "tpot") == pytest.approx(0.003)

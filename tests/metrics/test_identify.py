@@ -17,12 +17,13 @@ COMMUNICATE = (
     "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*)",
     "void tensorrt_llm::kernels::twoShotAllReduceKernel<float, 8>(AllReduceParams)",
     "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<__half, 8>(P)",
-    "void deep_ep::internode_ll::dispatch<true, 3, 10, 7168>(void*)", "void deep_ep::intranode::combine<__nv_bfloat16>(P)",
+    "void deep_ep::internode_ll::dispatch<true, 3, 10, 7168>(void*)",
+    "void deep_ep::intranode::combine<__nv_bfloat16>(P)",
     "void tensorrt_llm::kernels::moe_a2a::moeA2ADispatchKernel<Policy>(P)",
     "void mscclpp::allreduce7<float>(P)", "mscclKernel_Sum_half_LL",
 )  # fmt: skip
 COMPUTE = (
-    "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cute::tuple<int>, cutlass::gemm::collective::CollectiveMma<X>>>",
+    "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cutlass::gemm::collective::CollectiveMma<X>>>",
     "void cutlass::device_kernel<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2>>>(Params)",
     "cutlass3x_sm90_tensorop_epilogue_Sm90RowBroadcast_GemmUniversal", "triton_poi_fused_broadcast_add_0",
     "void at::native::elementwise_kernel<128, 4, direct_copy_kernel_cuda>(int)", "void send_tokens_to_sampler(int)",
@@ -60,8 +61,10 @@ def test_does_not_belong_to_experts(name: str) -> None:
     ("name", "op"),
     [
         (ALLREDUCE, Op.ALLREDUCE), (SENDRECV, Op.UNKNOWN), ("ncclDevKernel_Generic(x)", Op.UNKNOWN),
-        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)", Op.REDUCESCATTER), ("ncclDevKernel_AllGather_RING_LL", Op.ALLGATHER),
-        ("ncclKernel_Broadcast_RING_LL_Sum_int8_t(x)", Op.BROADCAST), ("void vllm::cross_device_reduce_2stage<x>", Op.ALLREDUCE),
+        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)", Op.REDUCESCATTER),
+        ("ncclDevKernel_AllGather_RING_LL", Op.ALLGATHER),
+        ("ncclKernel_Broadcast_RING_LL_Sum_int8_t(x)", Op.BROADCAST),
+        ("void vllm::cross_device_reduce_2stage<x>", Op.ALLREDUCE),
         ("void deep_ep::intranode::dispatch<x>", Op.ALLTOALL),
     ],
 )  # fmt: skip
@@ -74,7 +77,8 @@ def test_operation_of_a_kernel_name(name: str, op: Op) -> None:
     [
         ("allreduce", Op.ALLREDUCE), ("_allgather_base", Op.ALLGATHER), ("nccl:_all_gather_base", Op.ALLGATHER),
         ("reduce_scatter_tensor_coalesced", Op.REDUCESCATTER), ("nccl:all_to_all, op_id = 991144", Op.ALLTOALL),
-        ("all_to_allv", Op.ALLTOALL), ("nccl:send 0->1", Op.P2P), ("nccl:recv 1<-0", Op.P2P), ("broadcast", Op.BROADCAST),
+        ("all_to_allv", Op.ALLTOALL), ("nccl:send 0->1", Op.P2P), ("nccl:recv 1<-0", Op.P2P),
+        ("broadcast", Op.BROADCAST),
         ("wait", Op.UNKNOWN),
     ],
 )  # fmt: skip

@@ -109,7 +109,7 @@ def test_schema_of_2021(tmp_path: Path) -> None:
     trace.event("Operator", "ProfilerStep#7", 0, 900_000)
     trace.event("Operator", "aten::add", 0, 900)
     trace.event("Kernel", "gemm", 100_000, 200_000, pid=0, tid="stream 7",
-                args={"device": 0, "stream": 7, "correlation": 11, "external id": 3, "blocks per SM": 0.25})  # fmt: skip
+                args={"device": 0, "stream": 7, "correlation": 11, "blocks per SM": 0.25})  # fmt: skip
     trace.event("Runtime", "cudaLaunchKernel", 50_000, 2_000, tid="100", args={"correlation": 11, "cbid": 211})
     trace.event("Memcpy", "Memcpy DtoD (Device -> Device)", 400_000, 10_000, pid=0, tid="stream 7",
                 args={"device": 0, "correlation": 12, "bytes": 77})  # fmt: skip
@@ -181,7 +181,7 @@ def end_of_list(trace: Kineto, layout: str) -> int:
     return trace.text(layout).rindex(last) + len(last)
 
 
-# --- damage ---------------------------------------------------------------------------------------------------------------
+# --- damage ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

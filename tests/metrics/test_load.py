@@ -52,7 +52,7 @@ def test_a_single_file_is_a_trace(tmp_path: Path) -> None:
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="there is no trace at"):
         load(tmp_path / "missing")
-    with pytest.raises(BadInputError, match="no trace file in .* or in the folders below it"):
+    with pytest.raises(BadInputError, match=r"no trace file in .* or in the folders below it"):
         load(tmp_path)
     (tmp_path / "rank0.json").write_text('{"traceEvents": []}')
     with pytest.raises(BadInputError, match=r"rank0\.json: holds no events"):

@@ -44,7 +44,8 @@ def test_devices_by_process(tmp_path: Path) -> None:
     nsys(tmp_path / "n.sqlite", {
         "StringIds": STRINGS, "CUPTI_ACTIVITY_KIND_KERNEL": KERNELS,
         "TARGET_INFO_CUDA_DEVICE": [(0, 0, 1701, "u", 132), (1, 0, 1702, "v", 66)],
-        "CUPTI_ACTIVITY_KIND_MEMCPY": [(500 * US, 600 * US, 0, 7, A, 3_000_000, 1), (100 * US, 150 * US, 0, 7, B, 1_000_000, 8)],
+        "CUPTI_ACTIVITY_KIND_MEMCPY": [(500 * US, 600 * US, 0, 7, A, 3_000_000, 1),
+                                       (100 * US, 150 * US, 0, 7, B, 1_000_000, 8)],
         "CUPTI_ACTIVITY_KIND_MEMSET": [(700 * US, 750 * US, 0, A, 0, 64)],
         "META_DATA_EXPORT": [("EXPORT_SCHEMA_VERSION", "3.25.0")],
     })  # fmt: skip
@@ -91,11 +92,13 @@ def test_link_utilization_during_transfers(tmp_path: Path) -> None:
     samples = [(t * US, kind, 9, v) for t, v in ((100, 90), (200, 40), (300, 0), (450, 90), (600, 80), (700, 90))]
     other = [(250 * US, kind | 1, 9, 5), (250 * US, kind, 8, 77)]
     nsys(tmp_path / "n.sqlite", {
-        "StringIds": STRINGS, "CUPTI_ACTIVITY_KIND_KERNEL": [kernel(0, 150, 0, A, 1, 2, 27), kernel(600, 100, 0, A, 3, 4, 8)],
+        "StringIds": STRINGS, "CUPTI_ACTIVITY_KIND_KERNEL": [kernel(0, 150, 0, A, 1, 2, 27),
+                                                            kernel(600, 100, 0, A, 3, 4, 8)],
         "CUPTI_ACTIVITY_KIND_MEMCPY": [(200 * US, 400 * US, 0, 7, A, 5, 10)],
         "GPU_METRICS": samples + other,
         "TARGET_INFO_GPU_METRICS": [
-            (kind, 1, "GPU 0", 9, "NVLink TX Responses User Data [Throughput %]"), (kind, 1, "GPU 0", 8, "PCIe TX Throughput"),
+            (kind, 1, "GPU 0", 9, "NVLink TX Responses User Data [Throughput %]"),
+            (kind, 1, "GPU 0", 8, "PCIe TX Throughput"),
             (kind | 1, 1, "GPU 1", 9, "NVLink TX Responses User Data [Throughput %]"),
         ],
     })  # fmt: skip

@@ -24,7 +24,7 @@ PARTS = (
     "step_idle_time",
 )
 work = st.tuples(
-    st.sampled_from(["gemm", "fused_moe_kernel", ALLREDUCE, SENDRECV, "Memcpy DtoD (Device -> Device)", "Memset (Device)"]),
+    st.sampled_from(["gemm", "fused_moe_kernel", ALLREDUCE, SENDRECV, "Memcpy DtoD (Device)", "Memset (Device)"]),
     st.integers(0, 4000), st.integers(0, 900), st.integers(-1, 3500), st.integers(1, 9),
 )  # fmt: skip
 steps = st.lists(st.tuples(st.integers(1, 900), st.integers(0, 200)), min_size=1, max_size=5)

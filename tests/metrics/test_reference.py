@@ -205,13 +205,14 @@ def test_breakdown_adds_up_to_the_step(folder: str) -> None:
 
 
 DAMAGED = (
-    "base", "gz", "list_root", "trailing_comma", "truncated", "invalid_escape", "latin1_byte", "nan_dur", "infinity_dur",
-    "negative_dur", "name_null", "ts_as_string", "duplicated_rank", "empty_events", "metadata_only", "nested_folder",
+    "base", "gz", "list_root", "trailing_comma", "truncated", "invalid_escape", "latin1_byte", "nan_dur",
+    "infinity_dur", "negative_dur", "name_null", "ts_as_string", "duplicated_rank", "empty_events", "metadata_only", "nested_folder",
     "missing_rank",
 )  # fmt: skip
 WARNINGS = {
     "truncated": ("rank1_trace.json", "incomplete"), "nan_dur": ("rank2_trace.json", "ignored", "NaN"),
-    "infinity_dur": ("rank2_trace.json", "ignored", "Infinity"), "negative_dur": ("rank2_trace.json", "ignored", "negative"),
+    "infinity_dur": ("rank2_trace.json", "ignored", "Infinity"),
+    "negative_dur": ("rank2_trace.json", "ignored", "negative"),
     "duplicated_rank": ("rank 1", "twice", "rank1_trace.json was used"),
     "empty_events": ("rank1_trace.json", "holds no events"),
     "metadata_only": ("rank1_trace.json", "no GPU events and no step"), "missing_rank": ("rank 2 of 3 is missing",),

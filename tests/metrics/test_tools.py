@@ -27,11 +27,14 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLE_3 = {
     "avg_step_time": ("s", "minimize"), "mfu": ("%", "maximize"), "ttft": ("s", "minimize"), "tpot": ("s", "minimize"),
     "mean_sm_coverage": ("%", "maximize"), "dominant_kernel_concentration": ("%", "minimize"),
-    "compute_bound_fraction": ("%", "maximize"), "memory_bound_fraction": ("%", "minimize"), "moe_fraction": ("%", "minimize"),
+    "compute_bound_fraction": ("%", "maximize"), "memory_bound_fraction": ("%", "minimize"),
+    "moe_fraction": ("%", "minimize"),
     "average_memory_bandwidth": ("GB/s", "maximize"), "memory_transfer_overhead": ("%", "minimize"),
     "communication_fraction": ("%", "minimize"), "total_communication_time": ("s", "minimize"),
-    "compute_comm_overlap": ("%", "maximize"), "load_imbalance_ratio": ("ratio", "minimize"), "straggler": ("ratio", "minimize"),
-    "bw_allgather": ("GB/s", "maximize"), "bw_allreduce": ("GB/s", "maximize"), "bw_reducescatter": ("GB/s", "maximize"),
+    "compute_comm_overlap": ("%", "maximize"), "load_imbalance_ratio": ("ratio", "minimize"),
+    "straggler": ("ratio", "minimize"),
+    "bw_allgather": ("GB/s", "maximize"), "bw_allreduce": ("GB/s", "maximize"),
+    "bw_reducescatter": ("GB/s", "maximize"),
     "bw_alltoall": ("GB/s", "maximize"), "bw_peertopeer": ("%", "maximize"), "scale_up_bw_utility": ("%", "maximize"),
 }  # fmt: skip
 
@@ -132,10 +135,10 @@ def test_a_failing_tool_does_not_cost_the_others(tmp_path: Path, monkeypatch: py
 
 def test_what_is_no_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, odd=module())
-    with pytest.raises(BadInputError, match="the metric odd .* has no SPEC and compute"):
+    with pytest.raises(BadInputError, match=r"the metric odd .* has no SPEC and compute"):
         registry.tool("odd")
     install(monkeypatch, gone=None)
-    with pytest.raises(BadInputError, match="the metric gone .* cannot be loaded"):
+    with pytest.raises(BadInputError, match=r"the metric gone .* cannot be loaded"):
         registry.tool("gone")
 
 

@@ -39,12 +39,14 @@ def profile(chips: int = 2) -> Xla:
             out.add(chip, "Framework Ops", "dot", at, 900 * US)
             out.op(chip, "convolution fusion", at, 100 * US, model_flops=4_000_000)
             out.op(chip, "all-gather-start", at + 100 * US, 0, "all-gather-start.1", long_name=(
-                f"%all-gather-start.1 = (bf16[128,1024]{{1,0}}, bf16[512,1024]{{1,0}}) all-gather-start(bf16[128,1024]{{1,0}} %p), {GROUPS}"
+                "%all-gather-start.1 = (bf16[128,1024]{1,0}, bf16[512,1024]{1,0}) "
+                f"all-gather-start(bf16[128,1024]{{1,0}} %p), {GROUPS}"
             ))  # fmt: skip
             out.op(chip, "convolution fusion", at + 100 * US, 200 * US, model_flops=6_000_000)
             out.op(chip, "loop fusion", at + 300 * US, 150 * US)
             out.op(chip, "all-gather-done", at + 450 * US, 50 * US, "all-gather-done.1", long_name=(
-                "%all-gather-done.1 = bf16[512,1024]{1,0} all-gather-done((bf16[128,1024], bf16[512,1024]) %all-gather-start.1)"
+                "%all-gather-done.1 = bf16[512,1024]{1,0} "
+                "all-gather-done((bf16[128,1024], bf16[512,1024]) %all-gather-start.1)"
             ))  # fmt: skip
             out.op(chip, "reduce-scatter", at + 500 * US, 100 * US, long_name=(
                 f"%reduce-scatter = f32[256]{{0}} reduce-scatter(f32[1024]{{0}} %x), {GROUPS}, to_apply=%add"
