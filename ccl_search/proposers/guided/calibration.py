@@ -15,8 +15,8 @@ from runs.trial import FailureClass, TrialState
 
 _TINY = 1e-9
 _SWEEPS = 4
-_STIFFNESS = 0.02
-_GRID = tuple(2 ** (k / 4) for k in range(-16, 17))
+_STIFFNESS = 0.03
+_GRID = tuple(2 ** (k / 4) for k in range(-8, 13))
 _CAUSES = ("tensor", "data", "expert")
 
 

@@ -94,11 +94,10 @@ def estimate(config: Mapping[str, Any], setting: Setting) -> Envelope:
     tensor = _tensor(config, degrees, setting)
     stages = 2 if config.get("pipeline_schedule") == "interleaved" else 1
     bubble = (degrees.pp - 1) / (degrees.micro_batches * stages) * (compute + tensor)
-    data = _data(config, degrees, setting)
     return Envelope(
         compute=compute,
         tensor=tensor,
-        data=max(data - _HIDEABLE * compute, _NEVER_HIDDEN * data),
+        data=_data(config, degrees, setting, compute),
         expert=_expert(degrees, setting),
         bubble=bubble,
         memory_gb=_memory(config, degrees, setting),
@@ -128,23 +127,30 @@ def _tensor(config: Mapping[str, Any], degrees: Degrees, setting: Setting) -> fl
     return calls * (_ring(size, group, setting.bandwidth(group, 1)) * 2 + _COLLECTIVE_LATENCY_S)
 
 
-def _data(config: Mapping[str, Any], degrees: Degrees, setting: Setting) -> float:
-    """Gradients of shared weights and of experts, each over its own replicas; sharded weights are gathered as well."""
+def _data(config: Mapping[str, Any], degrees: Degrees, setting: Setting, compute: float) -> float:
+    """Exposed data-parallel time: gradients of shared weights and of experts, each over its own replicas, and gathers.
+
+    Gradients can hide behind the backward pass of the micro-batches that still come, gathers behind all compute.
+    """
     shared = (setting.params - setting.expert_params) / (degrees.tp * degrees.pp)
     replicas = degrees.dp * degrees.cp
     held, expert_replicas = _experts_held(degrees, setting)
-    rounds = _gradient_rounds(config, degrees)
-    volume = 0.0
+    rounds, gathers = _gradient_rounds(config, degrees), _gathers(config, degrees)
+    reduced = gathered = 0.0
     for size, ranks, shards in (
         (shared, replicas, degrees.shard * degrees.cp),
         (held, expert_replicas, min(expert_replicas, degrees.shard * degrees.cp)),
     ):
         bandwidth = setting.bandwidth(ranks, replicas * degrees.tp // ranks)
-        volume += (
-            _ring(size * 4 * (2 if shards < ranks or not config.get("zero_stage", 1) else 1), ranks, bandwidth) * rounds
-        )
-        volume += _ring(size * 2, max(1, shards), bandwidth) * _gathers(config, degrees)
-    return volume
+        twice = 2 if shards < ranks or not config.get("zero_stage", 1) else 1
+        reduced += _ring(size * 4 * twice, ranks, bandwidth) * rounds
+        gathered += _ring(size * 2, max(1, shards), bandwidth) * gathers
+    hideable = _HIDEABLE * compute
+    return _exposed(reduced, hideable * rounds / degrees.micro_batches) + _exposed(gathered, hideable)
+
+
+def _exposed(communication: float, hideable: float) -> float:
+    return max(communication - hideable, _NEVER_HIDDEN * communication)
 
 
 def _experts_held(degrees: Degrees, setting: Setting) -> tuple[float, int]:

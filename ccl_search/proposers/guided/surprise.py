@@ -1,6 +1,7 @@
 """How far estimates are off, and how sure that is: a Gaussian process over the log ratio of measured to estimated.
 
-Configs are near each other when few knobs differ and counts differ by few doublings. The covariance of two errors is
+Configs are near each other when few knobs differ and counts differ by few doublings; a switch (schedule, recomputation,
+compilation) moves a config less far than a doubled degree does. The covariance of two errors is
 `s2 * exp(-d / reach)` plus a share all have in common (Rasmussen and Williams 2006, chapter 2).
 """
 
@@ -24,6 +25,7 @@ _COMMON = 0.15
 _NOISE = 0.01
 _REACH = 3.0
 _DOUBLING = 0.7
+_SWITCH = 0.25
 
 
 @dataclass(frozen=True)
@@ -69,4 +71,4 @@ def _coordinates(knob: Knob, value: Any) -> list[float]:
         return [_DOUBLING * math.log2(value)]
     if knob.type == "int":
         return [0.0]
-    return [0.5 * (choice == value) for choice in knob.choices]
+    return [_SWITCH / 2 * (choice == value) for choice in knob.choices]
