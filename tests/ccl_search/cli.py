@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from ccl_search.cli import app
-
 ENTRY = "from ccl_search.cli.app import main; main()"
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,6 +39,8 @@ class Cli:
         self._monkeypatch = monkeypatch
 
     def __call__(self, *arguments: str) -> Result:
+        from ccl_search.cli import app
+
         self._monkeypatch.setenv("CCL_SEARCH_HOME", str(self.home))
         self._monkeypatch.setattr(sys, "argv", ["ccl-search", *arguments])
         self._capsys.readouterr()

@@ -18,6 +18,8 @@ _SWEEPS = 4
 _STIFFNESS = 0.03
 _GRID = tuple(2 ** (k / 4) for k in range(-8, 13))
 _CAUSES = ("tensor", "data", "expert")
+MEMORY_SLACK = 1.05
+"""Memory, as a multiple of the device's, up to which an estimate counts as fitting."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,6 @@ def _memory_factor(history: Sequence[TrialView], setting: Setting) -> float:
         if "peak_memory_gb" in trial.metrics:
             ratios.append(trial.metrics["peak_memory_gb"] / guess)
         elif trial.failure in (FailureClass.OOM, FailureClass.PREDICTED_OOM):
-            floors.append(setting.memory_gb / guess)
+            floors.append(MEMORY_SLACK * 1.01 * setting.memory_gb / guess)
     factor = median(ratios) if ratios else 1.0
     return max([factor, *(floor for floor in floors if floor < 3 * factor)])

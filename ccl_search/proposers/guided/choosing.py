@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ccl_search.proposers.base import ProposalContext, ProposerExhaustedError, TrialView
 from ccl_search.proposers.guided import surprise
-from ccl_search.proposers.guided.calibration import Calibration, learn
+from ccl_search.proposers.guided.calibration import MEMORY_SLACK, Calibration, learn
 from ccl_search.proposers.guided.envelope import Envelope, estimate
 from ccl_search.proposers.guided.setting import Setting
 from ccl_search.proposers.samplers import seen_configs
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ccl_search.proposers.guided.surprise import Floats
 
 _MAX_CANDIDATES = 20_000
-_MEMORY_SLACK = 1.05
 _BOLD, _CAUTIOUS = 1.0, 0.2
 _STEP_METRICS = ("avg_step_time", "step_time_p50", "step_time_p95")
 _FASTER_STEP_HELPS = ("tokens_per_s", "tokens_per_s_per_xpu", "mfu")
@@ -96,7 +95,7 @@ class Chooser:
         """Candidates not tried yet; those that should not fit in memory only when no others are left."""
         seen = seen_configs(context)
         left = [index for index, found in enumerate(self.candidates) if found.key not in seen]
-        limit = self.setting.memory_gb * _MEMORY_SLACK / calibration.memory
+        limit = self.setting.memory_gb * MEMORY_SLACK / calibration.memory
         return [index for index in left if self.candidates[index].envelope.memory_gb <= limit] or left
 
     def _errors(self, rows: Sequence[int], calibration: Calibration, context: ProposalContext) -> surprise.Surprise:

@@ -40,8 +40,9 @@ def coordinates(configs: Sequence[Mapping[str, Any]], space: ConfigSpace) -> Flo
     """Rows whose city-block distance is the distance of configs: `(len(configs), coordinates)`."""
     import numpy as np
 
+    width = sum(len(_coordinates(knob, knob.choices[0])) for knob in space.knobs)
     rows = [[value for knob in space.knobs for value in _coordinates(knob, config.get(knob.key))] for config in configs]
-    return np.array(rows, dtype=np.float64).reshape(len(configs), -1)
+    return np.array(rows, dtype=np.float64).reshape(len(configs), width)
 
 
 def regress(where: Floats, tried: Floats, errors: Sequence[float]) -> Surprise:
