@@ -27,5 +27,5 @@ def only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def no_home(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the developer's own settings leaks into a test."""
-    for name in ("CCL_SEARCH_HOME", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
+    for name in ("CCL_SEARCH_HOME", "CCL_SEARCH_STORE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
