@@ -159,8 +159,8 @@ def run(
         framework=framework,
         space=space,
         objectives=tuple(objective or (DEFAULT_OBJECTIVE,)),
-        weights=_numbers(weights),
-        baselines=_baselines(baseline or []),
+        weights=weight_numbers(weights),
+        baselines=baseline_values(baseline or []),
     )
     settings = SearchSettings(
         iterations=iterations,
@@ -233,7 +233,8 @@ def _table(store: Store) -> Any:
     return LiveTable(console())
 
 
-def _numbers(text: str | None) -> tuple[float, ...]:
+def weight_numbers(text: str | None) -> tuple[float, ...]:
+    """The weights written as `0.5,0.5`; BadInputError where they are no numbers."""
     from runs.errors import BadInputError
 
     try:
@@ -242,7 +243,8 @@ def _numbers(text: str | None) -> tuple[float, ...]:
         raise BadInputError(f"--weights {text}: {error}", "write numbers with commas, as 0.5,0.5") from error
 
 
-def _baselines(entries: list[str]) -> dict[str, float]:
+def baseline_values(entries: list[str]) -> dict[str, float]:
+    """The entries written as `NAME=VALUE`; BadInputError where one is not."""
     from runs.errors import BadInputError
 
     found: dict[str, float] = {}

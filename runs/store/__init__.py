@@ -17,7 +17,7 @@ starts the CLI says `from runs.store import Store` inside the function that open
     store.finish_run(run_id, status, stop_reason="")      finished | interrupted | failed | cancelled
     store.reopen_run(run_id)                              running again, for resume
     store.set_objective(run_id, objective)                once the baselines of trial 0 are known
-    store.set_notes(run_id, text)
+    store.set_notes(run_id, text); store.set_option(run_id, name, value)
 
     store.add_trial(run_id, NewTrial) -> number           queued; a refusal is added as pruned, with its class, at once
     store.prepare_trial(run_id, number, *, plan=None, card="", script="", num_xpus=None)   what will be launched
@@ -25,7 +25,7 @@ starts the CLI says `from runs.store import Store` inside the function that open
     store.set_handle(run_id, number, attempt, handle)     committed before anybody waits
     store.finish_attempt(run_id, number, attempt, execution)
     store.finish_trial(run_id, number, TrialOutcome)      state, metrics, score, traces: one transaction
-    store.rescore_trial(run_id, number, *, objective, score, metrics=())   old scores stay in `scores`
+    store.rescore_trial(run_id, number, *, objective, score, metrics=())   old scores stay in `scores`; None: no score
     store.add_metric_values(run_id, number, values)
     store.retract(name, version, reason) -> count         flags values of a bad tool version
     store.add_trace_files(run_id, number, files); store.drop_trace_file(run_id, number, path, reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -62,6 +63,17 @@ class RunPart(Part):
         """Replace the run's objective, for instance by itself with the baselines of trial 0."""
         with self._database.transaction() as session:
             run_row(session, run_id).objective = dump(objective.as_dict(), "objective")
+
+    def set_option(self, run_id: str, name: str, value: Any) -> None:
+        """Set one of the run's options to plain JSON data.
+
+        Raises:
+            BadInputError: the value holds a credential.
+        """
+        refuse_secrets({name: value}, "options")
+        with self._database.transaction() as session:
+            row = run_row(session, run_id)
+            row.options = dump({**json.loads(row.options), name: value}, "options")
 
     def set_notes(self, run_id: str, text: str) -> None:
         """Replace the run's notes."""

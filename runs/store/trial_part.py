@@ -113,10 +113,12 @@ class TrialPart(Part):
         number: int,
         *,
         objective: Objective,
-        score: float,
+        score: float | None,
         metrics: Sequence[MetricValue] = (),
     ) -> None:
         """Give a trial a new score; the old ones stay in `scores`. A trial without a trace or metric now succeeds.
+
+        `score` None: the trial stays as it is but has no score under `objective`.
 
         Raises:
             StoreError: the trial did not run to its end, so there is nothing to score.
@@ -128,8 +130,11 @@ class TrialPart(Part):
                     f"trial {number} of run {run_id} is {row.state} ({row.failure}) and has nothing to score",
                     "only trials that ran to their end are scored again",
                 )
-            row.state, row.failure = TrialState.SUCCEEDED.value, None
             _put_metrics(session, row, metrics)
+            if score is None:
+                row.score, row.objective = None, objective.name
+                return
+            row.state, row.failure = TrialState.SUCCEEDED.value, None
             _add_score(session, row, score, objective)
 
     def add_metric_values(self, run_id: str, number: int, values: Iterable[MetricValue]) -> None:
