@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metrics import registry
+import metrics.registry as registry
 from metrics.facts import CardFacts
 from metrics.tool import MetricTool, Options, Rule
 from runs.errors import BadInputError

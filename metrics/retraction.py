@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from metrics import registry
+import metrics.registry as registry
 from runs.metric import MetricValue
 
 

@@ -14,7 +14,7 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from metrics import intervals
+import metrics.intervals as intervals
 from metrics.shared import answers, work
 from metrics.tool import Answer, Options, no
 from metrics.traces.timeline import NS, Lane, Timeline

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from metrics import intervals
+import metrics.intervals as intervals
 from metrics.shared import answers, work
 from metrics.shared.work import Attribution, Work
 from metrics.tool import Answer, Options, no

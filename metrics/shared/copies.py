@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from metrics import intervals
+import metrics.intervals as intervals
 from metrics.shared import work
 from metrics.shared.answers import no_device_reason
 from metrics.tool import Options

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from metrics import intervals
+import metrics.intervals as intervals
 from metrics.tool import Options
 from metrics.traces.timeline import CopyKind, Lane, Timeline
 from runs.metric import MetricSpec, MetricValue

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from metrics import intervals
+import metrics.intervals as intervals
 from metrics.facts import CardFacts
 from metrics.shared import answers, breakdown, work
 from metrics.tool import Answer, Options, no

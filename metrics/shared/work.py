@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from metrics import intervals
+import metrics.intervals as intervals
 from metrics.intervals import Spans
 from metrics.tool import Options
 from metrics.traces.timeline import NS, Ints, Lane

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from metrics import identify
+import metrics.identify as identify
 from metrics.traces.timeline import Collectives, Copies, CopyKind, Ints, Kernels, Lane, Reals, Samples
 
 NO_STEPS = "an Nsight Systems capture has no step spans; Table 3 gives this metric for Kineto/XLA traces only"

@@ -53,7 +53,7 @@ def values(*traces: Kineto, rule: str = "sound") -> dict[str, MetricValue]:
         return compute(folder, rule=rule, metrics=registry.BUNDLED)  # type: ignore[arg-type]
 
 
-def same(a: dict[str, MetricValue], b: dict[str, MetricValue]) -> None:
+def check_same(a: dict[str, MetricValue], b: dict[str, MetricValue]) -> None:
     for name, one in a.items():
         other = b[name]
         if one.value is None or other.value is None:
@@ -78,7 +78,7 @@ def test_parts_sum_to_the_step(
 def test_the_clocks_origin_changes_nothing(
     pieces: list[tuple[str, int, int, int, int]], spans: list[tuple[int, int]], base: int
 ) -> None:
-    same(values(trace_of(pieces, spans)), values(trace_of(pieces, spans, base)))
+    check_same(values(trace_of(pieces, spans)), values(trace_of(pieces, spans, base)))
 
 
 @settings(max_examples=25, deadline=None)
@@ -91,7 +91,7 @@ def test_splitting_a_rank_over_two_files_changes_nothing(
     halves = [replace(whole, events=[]), replace(whole, events=[])]
     for event in whole.events:
         halves[random.randrange(2)].events.append(event)
-    same(values(whole), values(*halves))
+    check_same(values(whole), values(*halves))
 
 
 @settings(max_examples=20, deadline=None)

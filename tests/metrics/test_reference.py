@@ -206,8 +206,8 @@ def test_breakdown_adds_up_to_the_step(folder: str) -> None:
 
 DAMAGED = (
     "base", "gz", "list_root", "trailing_comma", "truncated", "invalid_escape", "latin1_byte", "nan_dur",
-    "infinity_dur", "negative_dur", "name_null", "ts_as_string", "duplicated_rank", "empty_events", "metadata_only", "nested_folder",
-    "missing_rank",
+    "infinity_dur", "negative_dur", "name_null", "ts_as_string", "duplicated_rank", "empty_events", "metadata_only",
+    "nested_folder", "missing_rank",
 )  # fmt: skip
 WARNINGS = {
     "truncated": ("rank1_trace.json", "incomplete"), "nan_dur": ("rank2_trace.json", "ignored", "NaN"),

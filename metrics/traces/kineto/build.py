@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from metrics import identify
+import metrics.identify as identify
 from metrics.traces.kineto.collect import Block, Collector, Span
 from metrics.traces.kineto.comm import HostAnnotations, collectives
 from metrics.traces.kineto.spans import find_steps

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from metrics import identify
+import metrics.identify as identify
 from metrics.traces.kineto.collect import Span
 from metrics.traces.kineto.events import KernelArgs
 from metrics.traces.timeline import Collectives, Ints, Op

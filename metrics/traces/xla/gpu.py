@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from metrics import identify
+import metrics.identify as identify
 from metrics.traces.kineto.events import nanoseconds
 from metrics.traces.timeline import Collectives, Copies, CopyKind, Kernels, Lane
-
-if TYPE_CHECKING:
-    from metrics.traces.xla.events import Device, Event, Profile
+from metrics.traces.xla.events import Device, Event, Profile
+from metrics.traces.xla.steps import NO_STEPS, find_steps
 
 _SIZE = re.compile(r"size:(\d+)")
 _KINDS = {"MemcpyH2D": CopyKind.H2D, "MemcpyD2H": CopyKind.D2H, "MemcpyD2D": CopyKind.D2D, "MemcpyP2P": CopyKind.P2P}
@@ -20,8 +18,6 @@ _KINDS = {"MemcpyH2D": CopyKind.H2D, "MemcpyD2H": CopyKind.D2H, "MemcpyD2D": Cop
 
 def lane(device: Device, profile: Profile) -> Lane:
     """The lane of one device."""
-    from metrics.traces.xla.reader import NO_STEPS, find_steps
-
     out = Lane("xla", "", -1, device.name)
     streams = [(name, event) for name, found in device.lanes.items() if name.startswith("Stream #") for event in found]
     copies = [event for _, event in streams if _is_copy(event)]

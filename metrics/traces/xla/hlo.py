@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from math import prod
 
-from metrics import identify
+import metrics.identify as identify
 
 _SHAPE = re.compile(r"\b([a-z]\w*)\[([\d,<=]*)\]")
 _IOTA_GROUPS = re.compile(r"replica_groups=\[(\d+),(\d+)\]")

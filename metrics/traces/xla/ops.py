@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from metrics import identify
+import metrics.identify as identify
 from metrics.traces.kineto.events import integers, nanoseconds
 from metrics.traces.timeline import COPY_OP, IN_FLIGHT, Collectives, Copies, CopyKind, Ints, Kernels, Lane, Op
 from metrics.traces.xla import hlo
