@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from backends.calibration import UNCALIBRATED, Calibration
 from backends.compute import System
@@ -17,6 +18,15 @@ from runs.errors import BadInputError
 from runs.plan import ParallelPlan
 from runs.workload import Workload
 
+if TYPE_CHECKING:
+    from backends.network import CongestionControl
+
+IB_LATENCY_US = 0.7
+"""Hop latency from a server to the core over InfiniBand-like links in the MoE topology study; RoCE has 1 µs."""
+STUDY_PAYLOAD_BYTES = 9000
+SINGLE_SERVER = 6
+"""The study's topology without links between servers."""
+
 
 def execution_graph(workload: Workload, plan: ParallelPlan) -> ExecutionGraph:
     """The graph of one training step, or of the iterations that serve one batch."""
@@ -27,9 +37,18 @@ def execution_graph(workload: Workload, plan: ParallelPlan) -> ExecutionGraph:
     return inference_graph(workload, plan)
 
 
-def network_for(environment: Environment, calibration: Calibration = UNCALIBRATED) -> Network:
-    """The network model of `environment`, its links scaled by `calibration`; one model per environment is kept."""
-    return _network(_Key(calibration.apply(environment)))
+def network_for(
+    environment: Environment, calibration: Calibration = UNCALIBRATED, plan: ParallelPlan | None = None
+) -> Network:
+    """The network model of `environment`, its links scaled by `calibration`; one model per question is kept.
+
+    A plan may put its ranks on one of the bundled servers of the MoE topology study (`topology` 1 to 6), and choose a
+    transport and congestion control (`network_mode`, such as `roce-dcqcn`).
+
+    Raises:
+        BadInputError: the environment states no bandwidth, or the topology or mode does not exist.
+    """
+    return _network(_Key(calibration.apply(environment)), plan and plan.topology, plan and plan.network_mode)
 
 
 class _Key:
@@ -46,11 +65,29 @@ class _Key:
         return isinstance(other, _Key) and other._text == self._text
 
 
-@lru_cache(maxsize=32)
-def _network(key: _Key) -> Network:
-    from backends.network import NetworkModel, from_environment
+@lru_cache(maxsize=64)
+def _network(key: _Key, topology: int | None, mode: str | None) -> Network:
+    from backends.network import NetworkModel, NetworkParameters, bundled_topology, from_environment
 
-    return NetworkModel(from_environment(key.environment))
+    transport, control = _mode(mode)
+    if topology is None:
+        found = from_environment(key.environment)
+        return NetworkModel(found, NetworkParameters(congestion_control=control) if mode else None)
+    latency = {"nic": IB_LATENCY_US} if transport == "ib" else None
+    placed = bundled_topology(f"moe-{topology}", latency_us=latency if topology != SINGLE_SERVER else None)
+    return NetworkModel(placed, NetworkParameters.ns3(control, STUDY_PAYLOAD_BYTES))
+
+
+def _mode(mode: str | None) -> tuple[str, CongestionControl]:
+    """Transport and congestion control of a network mode."""
+    from backends.network import CongestionControl
+
+    if mode is None:
+        return "roce", CongestionControl.NONE
+    transport, _, control = mode.partition("-")
+    if transport not in ("ib", "roce") or control not in [each.value for each in CongestionControl]:
+        raise BadInputError(f"no network mode is called {mode!r}", "ib-none, ib-hpcc, roce-hpcc, roce-dcqcn, …")
+    return transport, CongestionControl(control)
 
 
 def dry_run(
@@ -70,4 +107,6 @@ def dry_run(
         )
     graph = execution_graph(workload, plan)
     system = System.of(environment, plan, workload.precision, calibration)
-    return simulate(graph, system, network_for(environment, calibration), estimate(workload, environment, plan), detail)
+    return simulate(
+        graph, system, network_for(environment, calibration, plan), estimate(workload, environment, plan), detail
+    )

@@ -83,9 +83,9 @@ def write_traces(result: SimulationResult, directory: Path, compress: bool = Fal
 
 def encode_trace(result: SimulationResult, timeline: RankTimeline) -> bytes:
     """The trace of one rank class, as JSON text."""
-    head = msgspec.json.encode(_metadata(result, timeline))
+    head = msgspec.json.format(msgspec.json.encode(_metadata(result, timeline)), indent=1)
     events = _Writer(result, timeline).events()
-    return head[:-1] + b',"traceEvents":[\n' + ",\n".join(events).encode() + b"\n]}"
+    return head.rstrip()[:-1].rstrip() + b',\n"traceEvents":[\n' + ",\n".join(events).encode() + b"\n]}"
 
 
 def _metadata(result: SimulationResult, timeline: RankTimeline) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from backends.stages import Action, in_flight, schedule, split_layers
@@ -15,7 +17,7 @@ def test_splits_cover_all_layers_within_one_of_each_other(layers: int, stages: i
     bounds = split_layers(layers, stages)
     sizes = [end - first for first, end in bounds]
     assert bounds[0][0] == 0
-    assert all(a[1] == b[0] for a, b in zip(bounds, bounds[1:], strict=False))
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(bounds))
     assert bounds[-1][1] == layers
     assert max(sizes) - min(sizes) <= 1
 

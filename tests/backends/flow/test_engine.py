@@ -35,9 +35,7 @@ def message(milliseconds: float, axis: str = "tp", name: str = "message") -> Com
 def empty(classes: int = 1, **fields: int) -> ExecutionGraph:
     plan = ParallelPlan("test", **fields)  # type: ignore[arg-type]
     layout = Layout(plan)
-    return ExecutionGraph(
-        WORKLOAD, plan, layout, tuple(RankClass(i, i, layout.stage_ranks(i)) for i in range(classes))
-    )
+    return ExecutionGraph(WORKLOAD, plan, layout, tuple(RankClass(i, i, layout.stage_ranks(i)) for i in range(classes)))
 
 
 def run(graph: ExecutionGraph) -> dict[str, TaskRun]:

@@ -158,7 +158,12 @@ def test_expert_parallelism_trades_gradient_traffic_for_dispatch() -> None:
 
 def test_launch_bound_code_gains_from_compiling_and_graphs() -> None:
     small = Workload("test", LLAMA, "training", 16, 64)
-    modes: tuple[dict[str, Any], ...] = ({}, {"cuda_graph": True}, {"compile": True}, {"compile": True, "cuda_graph": True})
+    modes: tuple[dict[str, Any], ...] = (
+        {},
+        {"cuda_graph": True},
+        {"compile": True},
+        {"compile": True, "cuda_graph": True},
+    )
     eager, graphed, compiled, both = (step(small, tp=4, **mode) for mode in modes)
     assert max(graphed.wall_s, compiled.wall_s) < eager.wall_s
     assert both.wall_s < min(graphed.wall_s, compiled.wall_s)
