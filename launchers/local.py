@@ -33,6 +33,7 @@ from runs.errors import BadInputError, TargetUnavailableError
 from runs.trial import Execution, FailureClass
 
 _GRACE_S = GRACE_S + 3.0
+_CANCELLED_FILE = "cancelled"
 
 
 @dataclass
@@ -92,6 +93,8 @@ class LocalLauncher:
             TargetUnavailableError: a process cannot be killed.
         """
         mark = f"CCL_ATTEMPT={handle['name']}"
+        if self.poll(handle) is JobState.RUNNING:
+            (Path(handle["local_dir"]) / _CANCELLED_FILE).touch()
         if not processes.runs(handle["pid"], handle["identity"]):
             # The pid may belong to a stranger by now: only the mark tells what is ours.
             ended = processes.end(lambda: processes.members(-1, mark), _GRACE_S)
@@ -109,7 +112,10 @@ class LocalLauncher:
         result = parse_result(LocalRunner().read(str(folder / RESULT_FILE)))
         evidence = read_evidence(folder)
         account = Account(_seconds(handle, result), handle["xpus"], common_provenance(handle, result))
-        return execution(_verdict(result, evidence), evidence, account, handle, Path(handle["directory"]) / "trace")
+        cancelled = (folder / _CANCELLED_FILE).exists()
+        return execution(
+            _verdict(result, evidence, cancelled), evidence, account, handle, Path(handle["directory"]) / "trace"
+        )
 
     # --- processes of this launcher ---------------------------------------------------------------------------------
 
@@ -153,7 +159,9 @@ def start_detached(launcher: LocalLauncher, handle: Handle, attempt: Attempt) ->
     return found
 
 
-def _verdict(result: Result | None, evidence: Evidence) -> Verdict:
+def _verdict(result: Result | None, evidence: Evidence, cancelled: bool) -> Verdict:
+    if result is None and cancelled:
+        return Verdict(FailureClass.CANCELLED, "cancelled")
     if result is None:
         failure = evidence.failure or FailureClass.NODE_FAILURE
         return Verdict(failure, "the script was killed from outside and left no result")
