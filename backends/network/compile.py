@@ -10,9 +10,10 @@ import numpy as np
 
 from backends.network import packets
 from backends.network.algorithms import Stage
+from backends.network.congestion import Dcqcn
 from backends.network.engine import MessageClass, Program
 from backends.network.folding import Classes, Integers, Traffic, refine, same_pairs
-from backends.network.parameters import ChunkOrder, NetworkParameters
+from backends.network.parameters import ChunkOrder, CongestionControl, NetworkParameters
 from backends.network.sharing import Floats, Shares
 from backends.network.topology import Topology
 from backends.network.windows import Windows
@@ -25,7 +26,15 @@ class Compiled:
     program: Program
     shares: Shares
     windows: Windows | None
+    dcqcn: Dcqcn | None
     link_bytes: Mapping[int, float]
+
+    def rates(self, copies: Floats) -> tuple[Floats, Floats | None]:
+        """Packets/s of a copy of each class when so many are active, and seconds each is late by congestion control."""
+        if self.windows is None:
+            return self.shares.rates(copies), None
+        rates, queue = self.windows.rates(self.shares, copies)
+        return rates, self.dcqcn.stalls(copies, queue) if self.dcqcn else None
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,10 @@ def compile_stages(
     program = _program(stages, lanes, flat, traffic, classes, topology, parameters)
     shares = _shares(traffic, classes, topology, links, parameters)
     windows = _windows(flat, traffic, classes, topology, links, parameters) if parameters.window else None
-    return Compiled(program, shares, windows, _link_bytes(stages, lanes, flat, parameters))
+    dcqcn = None
+    if windows is not None and parameters.congestion_control is CongestionControl.DCQCN:
+        dcqcn = Dcqcn(windows, np.where(windows.queues > 0, 0.0, windows.load), parameters)
+    return Compiled(program, shares, windows, dcqcn, _link_bytes(stages, lanes, flat, parameters))
 
 
 def _expand(
@@ -100,7 +112,8 @@ def _traffic(
     devices, ends = np.unique(np.concatenate([flat.source, flat.target]), return_inverse=True)
     backs = [_back(route, topology) if parameters.ack_bytes else () for route in flat.routes]
     kinds = np.unique(np.stack([flat.stage, flat.nbytes.view(np.int64)]), axis=1, return_inverse=True)[1]
-    figures = np.array([(topology.links[i].bandwidth, topology.links[i].latency) for i in links])
+    known = [topology.links[i] for i in links]
+    figures = np.array([(link.bandwidth, link.latency, link.source < topology.devices) for link in known])
     looks = np.unique(figures, axis=0, return_inverse=True)[1]
 
     def entries(routes: list[tuple[int, ...]]) -> tuple[Integers, Integers, Integers]:
@@ -196,16 +209,17 @@ def _windows(
     load, queues, crossed, waits = (np.zeros(shape) for _ in range(4))
     times = np.array([packets.packet_time(topology.links[link], parameters) for link in links])
     class_of = {int(link): int(classes.link[at]) for at, link in enumerate(links)}
-    figures = np.zeros((4, len(firsts)))
+    figures = np.zeros((5, len(firsts)))
     for column, first in enumerate(firsts):
         route = flat.routes[first]
         back = _back(route, topology)
         forth, answers = ([topology.links[link] for link in way] for way in (route, back))
         size = packets.packets(float(flat.nbytes[first]), parameters)
-        figures[:, column] = size, *packets.window(forth, answers, parameters)
-        for link in route[1:]:
+        span = packets.window(forth, answers, parameters)
+        figures[:, column] = size, *span, packets.opposing_burst(forth, answers, span[0], parameters)
+        for hop, link in enumerate(route[1:], 1):
             queues[class_of[link], column] += 1
-            crossed[class_of[link], column] = 1
+            crossed[class_of[link], column] = max(crossed[class_of[link], column], 1 / hop)
         for hop, link in enumerate(back):
             queues[class_of[link], column] += hop > 0
             residual = packets.residual(forth, parameters) if hop == 0 else 1.0
@@ -215,7 +229,19 @@ def _windows(
     entries = is_head[traffic.link]
     at, flows = classes.link[traffic.link[entries]], classes.message[traffic.message[entries]]
     np.add.at(load, (at, flows), times[traffic.link[entries]])
-    return Windows(figures[0], figures[1], figures[2], figures[3], load, queues, crossed, waits, times[heads])
+    opposite = _opposites(flat, classes)
+    return Windows(
+        figures[0], figures[1], figures[2], figures[3], load, queues, crossed, waits, times[heads], figures[4], opposite
+    )
+
+
+def _opposites(flat: _Flat, classes: Classes) -> Integers:
+    """For each class the one that holds the message the other way in the same stage; -1 where there is none."""
+    rows = zip(flat.stage.tolist(), flat.source.tolist(), flat.target.tolist(), strict=True)
+    known = dict(zip(rows, classes.message.tolist(), strict=True))
+    firsts = _firsts(classes.message)
+    keys = zip(flat.stage[firsts].tolist(), flat.target[firsts].tolist(), flat.source[firsts].tolist(), strict=True)
+    return np.array([known.get(key, -1) for key in keys], dtype=np.int64)
 
 
 def _link_bytes(

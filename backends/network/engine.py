@@ -13,6 +13,7 @@ import numpy as np
 from backends.network.sharing import Floats
 from runs.errors import CclSearchError
 
+Solver = Callable[[Floats], tuple[Floats, Floats | None]]
 _SAME_TIME = 1e-13
 _START, _ARRIVE, _REDUCED = 0, 1, 2
 
@@ -48,14 +49,19 @@ class Program:
 
 
 class Engine:
-    """One run of a program. `rates` gives packets/s of a copy of each class when so many copies of each are active."""
+    """One run of a program.
 
-    def __init__(self, program: Program, rates: Callable[[Floats], Floats]) -> None:
+    `rates` gives packets/s of a copy of each class when so many copies of each are active, and, or None, the seconds by
+    which congestion control makes each late.
+    """
+
+    def __init__(self, program: Program, rates: Solver) -> None:
         self._program, self._solve = program, rates
         self._events: list[tuple[float, int, int, int, int, int]] = []
         self._active: dict[tuple[int, int, int], float] = {}
         self._copies = np.zeros(len(program.classes))
-        self._known: dict[bytes, Floats] = {}
+        self._known: dict[bytes, tuple[Floats, Floats | None]] = {}
+        self._late: dict[tuple[int, int, int], float] = {}
         self._now, self._count = 0.0, 0
         self._sends = [self._by_rank(lane, "source") for lane in program.lanes]
         received = [self._by_rank(lane, "target") for lane in program.lanes]
@@ -124,7 +130,7 @@ class Engine:
     def _drain(self, key: tuple[int, int, int]) -> None:
         del self._active[key]
         self._copies[key[2]] -= 1
-        self._push(self._now + self._program.classes[key[2]].tail, _ARRIVE, key)
+        self._push(self._now + self._program.classes[key[2]].tail + self._late.pop(key, 0.0), _ARRIVE, key)
         line = self._line(key)
         line.popleft()
         if line:
@@ -162,5 +168,10 @@ class Engine:
     def _rates(self) -> Floats:
         key = self._copies.tobytes()
         if key not in self._known:
-            self._known[key] = self._solve(self._copies)
-        return self._known[key]
+            rates, late = self._solve(self._copies)
+            self._known[key] = rates, late if late is not None and late.any() else None
+        rates, late = self._known[key]
+        if late is not None:
+            for message in self._active:
+                self._late[message] = max(self._late.get(message, 0.0), late[message[2]])
+        return rates

@@ -74,7 +74,7 @@ def refine(traffic: Traffic, ranks: int) -> Classes:
         back = _gather(traffic.back_message, _mix(link[traffic.back_link], 4), messages)
         ends = _mix(rank[traffic.source], 5) + _mix(rank[traffic.target], 6)
         message = _mix(message + _mix(along, 7) + _mix(back, 8) + ends, 9)
-        seen = _gather(traffic.link, _mix(message[traffic.message], 10), links)
+        seen = _gather(traffic.link, _mix(message[traffic.message] + hop * _SALTS[2], 10), links)
         seen += _gather(traffic.back_link, _mix(message[traffic.back_message], 11), links)
         link = _mix(link + seen, 12)
         met = _gather(traffic.source, _mix(message, 13), ranks) + _gather(traffic.target, _mix(message, 14), ranks)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from math import ceil
 
 import numpy as np
@@ -67,27 +66,25 @@ class NetworkModel:
         if not lanes:
             return CollectiveTiming(0.0, {}, -1, name)
         compiled = compile_stages(stages, lanes, self.topology, self.parameters)
-        windows, shares = compiled.windows, compiled.shares
-        rates = shares.rates if windows is None else partial(windows.rates, shares)
-        seconds = Engine(compiled.program, rates).run()
+        seconds = Engine(compiled.program, compiled.rates).run()
         return CollectiveTiming(seconds, compiled.link_bytes, self._fullest(compiled.link_bytes), name)
 
     def _append(self, collective: Collective, pause: float, stages: list[Stage], lanes: list[list[int]]) -> str:
         """Add the chunks of `collective` to the lanes; the first stage of each chunk carries its software cost."""
         algorithm = chosen_algorithm(collective, self.topology)
         parts = self._parts(collective, algorithm)
-        places = []
-        for variant in range(min(parts, variants(algorithm))):
-            chunk = schedule(collective, self.topology, algorithm, collective.nbytes / parts, variant)
-            if not chunk:
-                return algorithm
-            chunk[:1] = self._launched(chunk[0], pause)
-            places.append(list(range(len(stages), len(stages) + len(chunk))))
-            stages += chunk
         wide = parts if self.parameters.chunk_order is ChunkOrder.PIPELINED else self.parameters.active_chunks
-        lanes += [[] for _ in range(min(parts, wide) - len(lanes))]
+        wide = min(parts, wide)
+        lanes += [[] for _ in range(wide - len(lanes))]
+        places: dict[tuple[int, float], list[int]] = {}
         for part in range(parts):
-            lanes[part % min(parts, wide)] += places[part % len(places)]
+            key = part % variants(algorithm), pause if part < wide else 0.0
+            if key not in places:
+                chunk = schedule(collective, self.topology, algorithm, collective.nbytes / parts, key[0])
+                chunk[:1] = self._launched(chunk[0], key[1]) if chunk else []
+                places[key] = list(range(len(stages), len(stages) + len(chunk)))
+                stages += chunk
+            lanes[part % wide] += places[key]
         return algorithm
 
     def _launched(self, stage: Stage, pause: float) -> list[Stage]:

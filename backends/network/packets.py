@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import ceil, floor
 
 from backends.network.parameters import NetworkParameters
@@ -72,3 +73,21 @@ def residual(route: Sequence[Link], parameters: NetworkParameters) -> float:
     """
     time = packet_time(route[-1], parameters)
     return 1.0 - (sum(link.latency + packet_time(link, parameters) for link in route) / time) % 1.0
+
+
+def opposing_burst(route: Sequence[Link], back: Sequence[Link], window: float, parameters: NetworkParameters) -> float:
+    """Seconds the first acknowledgement waits behind the window that the receiver has sent the other way.
+
+    Both hosts send a window at once; where a port on the way back is slower than the host, the window stands before
+    it, and the acknowledgement, which comes after the one-way time, waits for what is left.
+    """
+    here = sum(link.latency + packet_time(link, parameters) for link in route)
+    there, slowest, waited = 0.0, packet_time(back[0], parameters), 0.0
+    for before, link in pairwise(back):
+        time = packet_time(link, parameters)
+        here += before.latency + acknowledgement_time(before, parameters)
+        there += before.latency + packet_time(before, parameters)
+        if time > slowest:
+            waited += max(0.0, there + window * time - here - waited)
+            slowest = time
+    return waited

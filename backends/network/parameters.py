@@ -43,7 +43,10 @@ class NetworkParameters:
     wait_for_ack: a message counts as delivered when its last acknowledgement is back at the sender (as NS-3 reports).
     tick: clock resolution in seconds that serialisation times are rounded to, 0 for none.
     flow_per_message: every message is a flow of its own for ECMP, else all of a pair are one flow (a connection).
-    window: a sender has at most the largest bandwidth-delay product of the topology on the way (`HAS_WIN`).
+    window: a sender has at most the bandwidth-delay product of its pair on the way (`HAS_WIN`).
+    ecn_min, ecn_max, ecn_probability: queue in seconds of the port's rate at which marking begins, at which all is
+    marked, and the probability just below that (`KMIN`, `KMAX`, `PMAX`: 800 kB, 3200 kB at 400 Gb/s, 0.2).
+    cut_interval, rate_timer: seconds between two cuts of a DCQCN sender, and after the last one until it speeds up.
     """
 
     payload_bytes: int = 4096
@@ -61,6 +64,11 @@ class NetworkParameters:
     flow_per_message: bool = False
     window: bool = False
     congestion_control: CongestionControl = CongestionControl.NONE
+    ecn_min: float = 16e-6
+    ecn_max: float = 64e-6
+    ecn_probability: float = 0.2
+    cut_interval: float = 4e-6
+    rate_timer: float = 900e-6
 
     def __post_init__(self) -> None:
         lowest = {"payload_bytes": 1, "header_bytes": 0, "ack_bytes": 0, "chunks": 1, "active_chunks": 1}
@@ -70,6 +78,8 @@ class NetworkParameters:
         for name in ("launch_seconds", "step_seconds", "tick"):
             if not 0 <= getattr(self, name) < inf:
                 raise BadInputError(f"network parameter {name} is {getattr(self, name)}", "give zero or more seconds")
+        if not 0 < self.ecn_min < self.ecn_max or not 0 < self.ecn_probability <= 1:
+            raise BadInputError("ECN thresholds or probability are out of order", "0 < ecn_min < ecn_max, 0 < p <= 1")
         if not self.reduce_bandwidth > 0 or not self.chunk_bytes > 0:
             raise BadInputError("reduce_bandwidth and chunk_bytes must be above zero", "leave them at their defaults")
 

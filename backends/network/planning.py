@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from backends.network.algorithms import (
@@ -72,7 +73,7 @@ def schedule(collective: Collective, topology: Topology, algorithm: str, nbytes:
     groups = [group for group in collective.groups if len(group) > 1]
     if collective.kind == "send_recv":
         return merge([send_recv(collective.kind, nbytes, group) for group in groups])
-    builders = {
+    builders: dict[str, Callable[[Kind, float, Group], Schedule]] = {
         **BUILDERS,
         "hierarchical": partial(_hierarchical, topology),
         "double_binary_tree_astra": partial(double_binary_tree_astra, chunk=chunk),

@@ -50,3 +50,7 @@ class Shares:
             rate[stopped] = lowest
             filling &= ~stopped
         return rate
+
+    def load(self, rate: Floats) -> Floats:
+        """How full each link is when the flows have these total rates."""
+        return np.bincount(self._link, self._cost * rate[self._flow], self._links)

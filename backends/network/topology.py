@@ -62,6 +62,8 @@ class Topology:
     tiers: tuple[tuple[int, ...], ...] = ()
     labels: dict[int, str] = field(default_factory=dict)
     _out: dict[int, list[int]] = field(default_factory=dict, repr=False)
+    _into: dict[int, list[int]] = field(default_factory=dict, repr=False)
+    _back: dict[int, int | None] = field(default_factory=dict, repr=False)
     _distance: dict[int, dict[int, int]] = field(default_factory=dict, repr=False)
     _tied: dict[int, bool] = field(default_factory=dict, repr=False)
     _routes: dict[tuple[int, int, int], tuple[int, ...]] = field(default_factory=dict, repr=False)
@@ -115,8 +117,11 @@ class Topology:
 
     def reverse(self, link: int) -> int | None:
         """The link in the other direction between the same two nodes; None where the cable is one-way."""
-        here = self.links[link]
-        return next((i for i in self._out.get(here.target, ()) if self.links[i].target == here.source), None)
+        if link not in self._back:
+            here = self.links[link]
+            ways = (i for i in self._out.get(here.target, ()) if self.links[i].target == here.source)
+            self._back[link] = next(ways, None)
+        return self._back[link]
 
     def has_ties(self, target: int) -> bool:
         """Whether some node has two equally short ways on to `target`, so that routes depend on the flow."""
@@ -133,10 +138,10 @@ class Topology:
     def _distances(self, target: int) -> dict[int, int]:
         """Hops from every node that reaches `target`."""
         if target not in self._distance:
-            into: dict[int, list[int]] = {}
-            for link in self.links:
-                into.setdefault(link.target, []).append(link.source)
-            self._distance[target] = self._flood(target, into)
+            if not self._into:
+                for link in self.links:
+                    self._into.setdefault(link.target, []).append(link.source)
+            self._distance[target] = self._flood(target, self._into)
         return self._distance[target]
 
     def _flood(self, target: int, into: dict[int, list[int]]) -> dict[int, int]:
