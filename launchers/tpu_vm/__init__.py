@@ -1,0 +1,1 @@
+"""The `tpu-vm` target: jobs on Cloud TPU VM slices, created for them or there already."""
