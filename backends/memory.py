@@ -172,6 +172,13 @@ def concurrent_sequences(workload: Workload, plan: ParallelPlan) -> int:
     return min(local, plan.max_num_seqs or local)
 
 
+def waves(workload: Workload, plan: ParallelPlan) -> int:
+    """Times a replica serves that many sequences until its share of the batch is done; 1 for training."""
+    if workload.is_training:
+        return 1
+    return -(-(-(-workload.batch_size // plan.dp)) // concurrent_sequences(workload, plan))
+
+
 def prefill_tokens(workload: Workload, plan: ParallelPlan) -> int:
     """Most tokens one prefill iteration of one replica processes (8192 where the plan says nothing)."""
     wanted = concurrent_sequences(workload, plan) * (workload.input_len or workload.seq_len)

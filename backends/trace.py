@@ -17,6 +17,7 @@ import msgspec
 
 from backends.graph import COMPUTE
 from backends.layout import Groups
+from backends.memory import waves
 from backends.ops import Communication, Compute, Transfer
 from backends.timeline import Piece, RankTimeline, SimulationResult, TaskRun
 
@@ -108,7 +109,7 @@ def _metadata(result: SimulationResult, timeline: RankTimeline) -> dict[str, Any
         "pipeline_stage": timeline.rank_class.stage,
         "simulated": {
             "backend": result.backend, "version": result.version, "calibration": result.calibration,
-            "detail": result.detail, "warmup_steps": WARMUP_STEPS,
+            "detail": result.detail, "warmup_steps": WARMUP_STEPS, "waves": waves(result.graph.workload, plan),
         },
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": BASE_NS,
@@ -277,9 +278,11 @@ class _Writer:
         name, size = self._group(item, groups)
         inputs = elements // size if item.kind == "all_gather" else elements
         outputs = elements // size if item.kind == "reduce_scatter" else elements
-        members = next((g for g in groups if self.timeline.represents[0] in g), groups[0])
+        rank = self.timeline.represents[0]
+        members = next((g for g in groups if rank in g), groups[0])
+        receives = item.kind == "send_recv" and members[0] != rank
         return {
-            "Collective name": _NCCL[item.kind][0],
+            "Collective name": "recv" if receives else _NCCL[item.kind][0],
             "In msg nelems": inputs,
             "Out msg nelems": outputs,
             "Group size": size,

@@ -71,8 +71,8 @@ def _expand(
     stages: list[Stage], lanes: list[list[int]], topology: Topology, parameters: NetworkParameters
 ) -> tuple[list[Stage], list[list[int]]]:
     """Every round of every lane a stage of its own where each message takes a route of its own."""
-    targets = {target for stage in stages for _, target, _ in stage.messages}
-    if not parameters.flow_per_message or not any(topology.has_ties(target) for target in targets):
+    pairs = {(source, target) for stage in stages for source, target, _ in stage.messages}
+    if not parameters.flow_per_message or not any(topology.has_ties(*pair) for pair in pairs):
         return stages, lanes
     rounds: list[Stage] = []
     places: list[list[int]] = []

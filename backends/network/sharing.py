@@ -53,4 +53,4 @@ class Shares:
 
     def load(self, rate: Floats) -> Floats:
         """How full each link is when the flows have these total rates."""
-        return np.bincount(self._link, self._cost * rate[self._flow], self._links)
+        return np.bincount(self._link, self._cost * rate[self._flow], self._links).astype(np.float64)

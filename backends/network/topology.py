@@ -61,7 +61,7 @@ class Topology:
     shape: tuple[int, ...] = ()
     tiers: tuple[tuple[int, ...], ...] = ()
     labels: dict[int, str] = field(default_factory=dict)
-    _out: dict[int, list[int]] = field(default_factory=dict, repr=False)
+    _beside: dict[int, dict[int, list[int]]] = field(default_factory=dict, repr=False)
     _into: dict[int, list[int]] = field(default_factory=dict, repr=False)
     _back: dict[int, int | None] = field(default_factory=dict, repr=False)
     _distance: dict[int, dict[int, int]] = field(default_factory=dict, repr=False)
@@ -73,7 +73,7 @@ class Topology:
         self.nodes = max([self.nodes, self.devices, *(node + 1 for node in ends)])
         for index, link in enumerate(self.links):
             self._check_link(link)
-            self._out.setdefault(link.source, []).append(index)
+            self._beside.setdefault(link.source, {}).setdefault(link.target, []).append(index)
         self.links = tuple(self.links)
 
     def _check_link(self, link: Link) -> None:
@@ -104,7 +104,7 @@ class Topology:
             return known
         self._check_device(source)
         self._check_device(target)
-        if flow and not self.has_ties(target):
+        if flow and not self.has_ties(source, target):
             route = self.route(source, target)
         else:
             route = self._torus_route(source, target) if self.shape else self._walk(source, target, flow)
@@ -119,65 +119,61 @@ class Topology:
         """The link in the other direction between the same two nodes; None where the cable is one-way."""
         if link not in self._back:
             here = self.links[link]
-            ways = (i for i in self._out.get(here.target, ()) if self.links[i].target == here.source)
-            self._back[link] = next(ways, None)
+            ways = self._beside.get(here.target, {}).get(here.source)
+            self._back[link] = ways[0] if ways else None
         return self._back[link]
 
-    def has_ties(self, target: int) -> bool:
-        """Whether some node has two equally short ways on to `target`, so that routes depend on the flow."""
+    def has_ties(self, source: int, target: int) -> bool:
+        """Whether some node on the ways to `target` has two equally short ones, so that routes depend on the flow."""
+        if self.shape:
+            return False
         if target not in self._tied:
             distance = self._distances(target)
-            hops = (len(self._next_hops(node, distance)) for node in distance if node != target)
-            self._tied[target] = not self.shape and any(count > 1 for count in hops)
-        return self._tied[target]
+            self._tied[target] = any(len(self._next_hops(node, distance)) > 1 for node in distance if node != target)
+        return self._tied[target] or len(self._next_hops(source, self._distances(target))) > 1
 
     def _check_device(self, device: int) -> None:
         if not 0 <= device < self.devices:
             raise BadInputError(f"{self.name}: there is no device {device}", f"its devices are 0 to {self.devices - 1}")
 
     def _distances(self, target: int) -> dict[int, int]:
-        """Hops from every node that reaches `target`."""
+        """Hops to `target` from itself and from every node that forwards and reaches it."""
         if target not in self._distance:
             if not self._into:
                 for link in self.links:
-                    self._into.setdefault(link.target, []).append(link.source)
-            self._distance[target] = self._flood(target, self._into)
+                    if link.source >= self.devices or self.devices_forward:
+                        self._into.setdefault(link.target, []).append(link.source)
+            self._distance[target] = self._flood(target)
         return self._distance[target]
 
-    def _flood(self, target: int, into: dict[int, list[int]]) -> dict[int, int]:
+    def _flood(self, target: int) -> dict[int, int]:
         distance = {target: 0}
         queue = deque([target])
         while queue:
             node = queue.popleft()
-            if node < self.devices and node != target and not self.devices_forward:
-                continue
-            for before in into.get(node, ()):
+            for before in self._into.get(node, ()):
                 if before not in distance:
                     distance[before] = distance[node] + 1
                     queue.append(before)
         return distance
 
     def _next_hops(self, node: int, distance: dict[int, int]) -> list[int]:
-        nearer = distance[node] - 1
-        return [
-            index
-            for index in self._out.get(node, ())
-            if distance.get(self.links[index].target) == nearer and self._forwards(self.links[index].target, nearer)
-        ]
-
-    def _forwards(self, node: int, nearer: int) -> bool:
-        return nearer == 0 or node >= self.devices or self.devices_forward
+        """Links from `node` that lead one hop nearer, all equally good, in the order they were given."""
+        beside = self._beside.get(node, {})
+        near = beside.keys() & distance.keys()
+        nearest = min((distance[other] for other in near), default=-1)
+        return sorted(index for other in near if distance[other] == nearest for index in beside[other])
 
     def _walk(self, source: int, target: int, flow: int) -> tuple[int, ...]:
         distance = self._distances(target)
-        if source not in distance:
-            raise BadInputError(
-                f"{self.name}: no route from device {source} to device {target}", "join the parts of the topology"
-            )
         route: list[int] = []
         node = source
         while node != target:
             hops = self._next_hops(node, distance)
+            if not hops:
+                raise BadInputError(
+                    f"{self.name}: no route from device {source} to device {target}", "join the parts of the topology"
+                )
             pick = murmur3(_flow_words(source, target, flow), node) % len(hops) if len(hops) > 1 else 0
             route.append(hops[pick])
             node = self.links[hops[pick]].target
@@ -198,9 +194,9 @@ class Topology:
         return tuple(route)
 
     def _link_between(self, source: int, target: int) -> int:
-        for index in self._out.get(source, ()):
-            if self.links[index].target == target:
-                return index
-        raise BadInputError(
-            f"{self.name}: devices {source} and {target} are not neighbours", "check the shape of the torus"
-        )
+        ways = self._beside.get(source, {}).get(target)
+        if not ways:
+            raise BadInputError(
+                f"{self.name}: devices {source} and {target} are not neighbours", "check the shape of the torus"
+            )
+        return ways[0]

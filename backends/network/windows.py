@@ -27,8 +27,8 @@ class Windows:
     """Per flow class: `packets` of a message, `window` in packets, `round_trip` unloaded, `slowest` packet time.
 
     Matrices [link class, flow class]: `load` seconds a link is busy with data per packet of the flow; `queues` how
-    often the flow or its acknowledgements pass the switch port of that link; `crossed` 1 / hop for data only; `waits` seconds an
-    acknowledgement waits there when data keep the link always busy. `burst` seconds the first acknowledgement waits
+    often the flow or its acknowledgements pass the switch port of that link; `crossed` 1 / hop for data only; `waits`
+    seconds an acknowledgement waits there when data keep the link always busy. `burst` seconds the first one waits
     behind the window of the flow the other way between the same two hosts, class `opposite` (-1: there is none).
     """
 
@@ -68,9 +68,7 @@ class Windows:
                 break
         return rates, queue
 
-    def _queue_change(
-        self, shares: Shares, rates: Floats, copies: Floats, trip: Floats, on_the_way: Floats
-    ) -> Floats:
+    def _queue_change(self, shares: Shares, rates: Floats, copies: Floats, trip: Floats, on_the_way: Floats) -> Floats:
         """Newton steps on the queues: up by what is on the way beyond rate times round trip, else down by the room.
 
         It stands at the first full port of a flow; later ones get no more than they can send.

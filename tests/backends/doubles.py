@@ -58,7 +58,7 @@ class FlatTiming:
 
 @dataclass
 class FlatNetwork:
-    """Every device has one link of `bandwidth` bytes/s; a collective keeps its devices' links full for nbytes/bandwidth.
+    """Every device has one link of `bandwidth` bytes/s; a collective fills its devices' links for nbytes/bandwidth.
 
     Concurrent collectives that share a device share its link equally.
     """

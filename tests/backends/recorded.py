@@ -32,7 +32,7 @@ class RecordedTrial:
 
 
 def recorded_environment(devices: int) -> Environment:
-    """The slice as the recorded launches used it: `NCCL_SOCKET_IFNAME=hsn0`, one network card for a node's four GPUs."""
+    """The slice as recorded launches used it: `NCCL_SOCKET_IFNAME=hsn0`, one network card for a node's four GPUs."""
     return replace(catalogue.environment(f"perlmutter-a100-{devices}"), nics_per_node=1)
 
 

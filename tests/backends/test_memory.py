@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backends.memory import GB, concurrent_sequences, estimate, prefill_tokens
+from backends.memory import GB, concurrent_sequences, estimate, prefill_tokens, waves
 from runs import catalogue
 from runs.plan import ParallelPlan, StateBytes
 from runs.workload import Workload
@@ -124,6 +124,8 @@ def test_serving_limits_bound_cache_and_prefill() -> None:
     assert concurrent_sequences(serve, plan) == 8
     assert prefill_tokens(serve, plan) == 2048
     assert concurrent_sequences(serve, replace(plan, max_num_seqs=None)) == 32
+    assert waves(serve, plan) == 32 / 8
+    assert waves(WORKLOAD, plan) == 1
 
 
 def test_offloaded_serving_keeps_two_layers_of_weights() -> None:

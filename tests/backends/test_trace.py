@@ -188,6 +188,14 @@ def test_ranks_of_a_message_name_the_same_group_and_number(tmp_path: Path) -> No
     assert seen[0] == seen[1] != set()
 
 
+def test_one_side_sends_and_the_other_receives(tmp_path: Path) -> None:
+    names = []
+    for path in write_traces(train("one device a stage"), tmp_path).files[:2]:
+        kernels = [k["args"] for k in read_trace(path).kernels if k["args"].get("operation") == "send_forward"]
+        names.append({k["Collective name"] for k in kernels if json.loads(k["Process Group Ranks"]) == [0, 1]})
+    assert names == [{"send"}, {"recv"}]
+
+
 def test_effective_bandwidth_from_the_arguments_is_below_the_link_speed(tmp_path: Path) -> None:
     kernels = read_trace(write_traces(train("experts"), tmp_path).files[0]).kernels
     for kernel in kernels:

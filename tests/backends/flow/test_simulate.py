@@ -1,4 +1,4 @@
-"""Whole steps on the real network model: bubbles, monotonicity, symmetry, the effect of every knob, accounts that add up."""
+"""Whole steps on the real network model: bubbles, monotonicity, symmetry, the effect of every knob, sums."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def test_interleaving_divides_the_bubble_by_the_chunks() -> None:
     "fields",
     [
         {"tp": 4, "pp": 2, "dp_shard": 2, "zero_stage": 3, "sequence_parallel": True, "state_bytes": FSDP_STATE},
-        {"tp": 2, "pp": 8}, {"dp_shard": 16, "zero_stage": 3}, {"tp": 4, "dp_replicate": 4}, {"tp": 2, "cp": 2, "pp": 2},
+        {"tp": 2, "pp": 8}, {"dp_shard": 16, "zero_stage": 3}, {"tp": 4, "dp_replicate": 4},
+        {"tp": 2, "cp": 2, "pp": 2},
     ],
 )  # fmt: skip
 def test_every_second_is_accounted_for(fields: dict[str, Any]) -> None:
