@@ -6,13 +6,7 @@ importing the package costs nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ccl_search.assembly import create, open_store, reopen
-    from ccl_search.problem import ProblemSource
-    from ccl_search.search import Search
-    from ccl_search.settings import SearchSettings
+from typing import Any
 
 __all__ = ["ProblemSource", "Search", "SearchSettings", "create", "open_store", "reopen"]
 _HOMES = {

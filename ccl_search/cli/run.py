@@ -3,143 +3,48 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ccl_search.cli import options
 from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json
 
 if TYPE_CHECKING:
     from ccl_search.search import Search
     from runs.store import Store
 
-_SUBJECT = "What to search"
-_HOW = "How to search"
-_BUDGET = "Budgets"
-_WHERE = "Where"
-
 
 def run(
-    card: Annotated[Path | None, typer.Option(help="Workload card (CCL-Bench YAML).", rich_help_panel=_SUBJECT)] = None,
-    workload: Annotated[
-        str | None,
-        typer.Option(help="Bundled workload, see `workloads`.", show_default="wl4", rich_help_panel=_SUBJECT),
-    ] = None,
-    environment: Annotated[
-        str | None,
-        typer.Option(
-            help="Bundled environment, see `environments`.",
-            show_default="perlmutter-a100-16",
-            rich_help_panel=_SUBJECT,
-        ),
-    ] = None,
-    framework: Annotated[
-        str | None,
-        typer.Option(
-            help="torchtitan, megatron-lm, maxtext, vllm, sglang or command.",
-            show_default="torchtitan",
-            rich_help_panel=_SUBJECT,
-        ),
-    ] = None,
-    space: Annotated[
-        str | None,
-        typer.Option(
-            help="Config space (YAML file or bundled name) instead of the framework's default.",
-            rich_help_panel=_SUBJECT,
-        ),
-    ] = None,
-    objective: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Metric to optimise; repeat for a composite.", show_default="step_time", rich_help_panel=_SUBJECT
-        ),
-    ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(help="Weights of a composite, as 0.5,0.5; equal when not given.", rich_help_panel=_SUBJECT),
-    ] = None,
-    baseline: Annotated[
-        list[str] | None,
-        typer.Option(help="Baseline of a composite's metric, as NAME=VALUE; else trial 0's.", rich_help_panel=_SUBJECT),
-    ] = None,
-    constraint: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Bound on a metric or a knob, as 'peak_memory_gb <= 38'; repeat for several.",
-            rich_help_panel=_SUBJECT,
-        ),
-    ] = None,
-    pareto: Annotated[
-        bool,
-        typer.Option(
-            "--pareto",
-            help="Search the whole Pareto front of 2 to 4 objectives, not only the best composite score.",
-            rich_help_panel=_SUBJECT,
-        ),
-    ] = False,
-    repeats: Annotated[
-        int, typer.Option(min=1, help="Measure every config this many times.", rich_help_panel=_HOW)
-    ] = 1,
-    policy: Annotated[
-        Path | None, typer.Option(help="Policy to start from instead of the bundled seed.", rich_help_panel=_HOW)
-    ] = None,
-    proposer: Annotated[
-        str | None,
-        typer.Option(
-            help="claude, guided, tpe, random or grid.",
-            show_default="claude with ANTHROPIC_API_KEY set, else guided",
-            rich_help_panel=_HOW,
-        ),
-    ] = None,
-    model: Annotated[str, typer.Option(help="Model of the claude proposer.", rich_help_panel=_HOW)] = "claude-opus-5-5",
-    effort: Annotated[
-        str | None,
-        typer.Option(help="How hard the model thinks: low, medium, high, xhigh or max.", rich_help_panel=_HOW),
-    ] = None,
-    fallback_model: Annotated[
-        list[str] | None,
-        typer.Option(help="Model to ask when the first one refuses; repeat for several.", rich_help_panel=_HOW),
-    ] = None,
-    prices: Annotated[
-        Path | None,
-        typer.Option(help="Price rows (YAML) that take precedence over the bundled ones.", rich_help_panel=_HOW),
-    ] = None,
-    replay_llm: Annotated[
-        str | None,
-        typer.Option(help="Serve LLM answers from this stored run; no network is used.", rich_help_panel=_HOW),
-    ] = None,
-    sandbox: Annotated[str, typer.Option(help="Where policies run: monty or process.", rich_help_panel=_HOW)] = "monty",
-    unconfined: Annotated[
-        bool,
-        typer.Option(
-            "--unconfined", help="Let the process sandbox run without bubblewrap or Landlock.", rich_help_panel=_HOW
-        ),
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.", rich_help_panel=_HOW)] = 0,
-    iterations: Annotated[
-        int, typer.Option(min=0, help="Iterations after the seed policy.", rich_help_panel=_BUDGET)
-    ] = 14,
-    patience: Annotated[
-        int | None,
-        typer.Option(min=1, help="Stop after this many iterations without improvement.", rich_help_panel=_BUDGET),
-    ] = None,
-    max_cost: Annotated[
-        str | None, typer.Option(help="Stop when the LLM has cost this many dollars.", rich_help_panel=_BUDGET)
-    ] = None,
-    max_xpu_hours: Annotated[
-        float | None, typer.Option(help="Stop after this many accelerator-hours.", rich_help_panel=_BUDGET)
-    ] = None,
-    max_minutes: Annotated[
-        float | None, typer.Option(help="Stop after this many minutes.", rich_help_panel=_BUDGET)
-    ] = None,
-    time_limit: Annotated[
-        float, typer.Option(help="Longest run of one trial, in seconds.", rich_help_panel=_BUDGET)
-    ] = 3600.0,
-    retries: Annotated[
-        int, typer.Option(min=0, help="Repeats of a trial that the machines failed.", rich_help_panel=_BUDGET)
-    ] = 2,
-    target: Annotated[str, typer.Option(help="Where configs run, see `targets`.", rich_help_panel=_WHERE)] = "dry-run",
+    card: options.Card = None,
+    workload: options.Workload = None,
+    environment: options.Environment = None,
+    framework: options.Framework = None,
+    space: options.Space = None,
+    objective: options.Objective = None,
+    weights: options.Weights = None,
+    baseline: options.Baseline = None,
+    constraint: options.Constraint = None,
+    pareto: options.Pareto = False,
+    repeats: options.Repeats = 1,
+    policy: options.Policy = None,
+    proposer: options.Proposer = None,
+    model: options.Model = "claude-opus-5-5",
+    effort: options.Effort = None,
+    fallback_model: options.FallbackModel = None,
+    prices: options.Prices = None,
+    replay_llm: options.ReplayLlm = None,
+    sandbox: options.Sandbox = "monty",
+    unconfined: options.Unconfined = False,
+    seed: options.Seed = 0,
+    iterations: options.Iterations = 14,
+    patience: options.Patience = None,
+    max_cost: options.MaxCost = None,
+    max_xpu_hours: options.MaxXpuHours = None,
+    max_minutes: options.MaxMinutes = None,
+    time_limit: options.TimeLimit = 3600.0,
+    retries: options.Retries = 2,
+    target: options.Target = "dry-run",
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -1,0 +1,117 @@
+"""The options of `run`, in the order of its help: what to search, how, with which budgets, and where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_SUBJECT = "What to search"
+_HOW = "How to search"
+_BUDGET = "Budgets"
+_WHERE = "Where"
+
+Card = Annotated[Path | None, typer.Option(help="Workload card (CCL-Bench YAML).", rich_help_panel=_SUBJECT)]
+Workload = Annotated[
+    str | None, typer.Option(help="Bundled workload, see `workloads`.", show_default="wl4", rich_help_panel=_SUBJECT)
+]
+Environment = Annotated[
+    str | None,
+    typer.Option(
+        help="Bundled environment, see `environments`.", show_default="perlmutter-a100-16", rich_help_panel=_SUBJECT
+    ),
+]
+Framework = Annotated[
+    str | None,
+    typer.Option(
+        help="torchtitan, megatron-lm, maxtext, vllm, sglang or command.",
+        show_default="torchtitan",
+        rich_help_panel=_SUBJECT,
+    ),
+]
+Space = Annotated[
+    str | None,
+    typer.Option(
+        help="Config space (YAML file or bundled name) instead of the framework's default.", rich_help_panel=_SUBJECT
+    ),
+]
+Objective = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Metric to optimise; repeat for a composite.", show_default="step_time", rich_help_panel=_SUBJECT
+    ),
+]
+Weights = Annotated[
+    str | None, typer.Option(help="Weights of a composite, as 0.5,0.5; equal when not given.", rich_help_panel=_SUBJECT)
+]
+Baseline = Annotated[
+    list[str] | None,
+    typer.Option(help="Baseline of a composite's metric, as NAME=VALUE; else trial 0's.", rich_help_panel=_SUBJECT),
+]
+Constraint = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Bound on a metric or a knob, as 'peak_memory_gb <= 38'; repeat for several.", rich_help_panel=_SUBJECT
+    ),
+]
+Pareto = Annotated[
+    bool,
+    typer.Option(
+        "--pareto",
+        help="Search the whole Pareto front of 2 to 4 objectives, not only the best composite score.",
+        rich_help_panel=_SUBJECT,
+    ),
+]
+Repeats = Annotated[int, typer.Option(min=1, help="Measure every config this many times.", rich_help_panel=_HOW)]
+Policy = Annotated[
+    Path | None, typer.Option(help="Policy to start from instead of the bundled seed.", rich_help_panel=_HOW)
+]
+Proposer = Annotated[
+    str | None,
+    typer.Option(
+        help="claude, guided, tpe, random or grid.",
+        show_default="claude with ANTHROPIC_API_KEY set, else guided",
+        rich_help_panel=_HOW,
+    ),
+]
+Model = Annotated[str, typer.Option(help="Model of the claude proposer.", rich_help_panel=_HOW)]
+Effort = Annotated[
+    str | None, typer.Option(help="How hard the model thinks: low, medium, high, xhigh or max.", rich_help_panel=_HOW)
+]
+FallbackModel = Annotated[
+    list[str] | None,
+    typer.Option(help="Model to ask when the first one refuses; repeat for several.", rich_help_panel=_HOW),
+]
+Prices = Annotated[
+    Path | None,
+    typer.Option(help="Price rows (YAML) that take precedence over the bundled ones.", rich_help_panel=_HOW),
+]
+ReplayLlm = Annotated[
+    str | None, typer.Option(help="Serve LLM answers from this stored run; no network is used.", rich_help_panel=_HOW)
+]
+Sandbox = Annotated[str, typer.Option(help="Where policies run: monty or process.", rich_help_panel=_HOW)]
+Unconfined = Annotated[
+    bool,
+    typer.Option(
+        "--unconfined", help="Let the process sandbox run without bubblewrap or Landlock.", rich_help_panel=_HOW
+    ),
+]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.", rich_help_panel=_HOW)]
+Iterations = Annotated[int, typer.Option(min=0, help="Iterations after the seed policy.", rich_help_panel=_BUDGET)]
+Patience = Annotated[
+    int | None,
+    typer.Option(min=1, help="Stop after this many iterations without improvement.", rich_help_panel=_BUDGET),
+]
+MaxCost = Annotated[
+    str | None, typer.Option(help="Stop when the LLM has cost this many dollars.", rich_help_panel=_BUDGET)
+]
+MaxXpuHours = Annotated[
+    float | None, typer.Option(help="Stop after this many accelerator-hours.", rich_help_panel=_BUDGET)
+]
+MaxMinutes = Annotated[float | None, typer.Option(help="Stop after this many minutes.", rich_help_panel=_BUDGET)]
+TimeLimit = Annotated[float, typer.Option(help="Longest run of one trial, in seconds.", rich_help_panel=_BUDGET)]
+Retries = Annotated[
+    int, typer.Option(min=0, help="Repeats of a trial that the machines failed.", rich_help_panel=_BUDGET)
+]
+Target = Annotated[str, typer.Option(help="Where configs run, see `targets`.", rich_help_panel=_WHERE)]
