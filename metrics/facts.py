@@ -61,8 +61,11 @@ class CardFacts:
 
     @classmethod
     def from_card(cls, card: WorkloadCard) -> CardFacts:
-        """Facts of a workload card: its own numbers first, then those of the bundled model it names."""
+        """Facts of a workload card. A card that gives its architecture in part is completed with the bundled model it
+        names; one that gives none stays without, so that no value rests on numbers nobody wrote down."""
         facts = cls(**_card_facts(card))
+        if facts.num_layers is None or (facts.num_params or facts.num_active_params) is None:
+            return facts
         try:
             known = _workload_facts(card.workload())
         except BadInputError:

@@ -75,10 +75,11 @@ def cut(layout: Layout, text: bytes) -> tuple[list[bytes], bytes] | None:
 
 
 def pick(layout: Layout, pieces: list[bytes], frames: bool) -> Picked:
-    """The wanted events among `pieces`; Python frames are kept only where `frames` (a chunk that names a serving
-    loop)."""
+    """The wanted events among `pieces`. `frames`: some Python frame among them may be a step of a serving loop."""
     skip = layout.skip if frames else layout.frames + layout.skip
     rest = [piece for piece in pieces if not piece.startswith(skip)]
+    if frames:
+        rest = [piece for piece in rest if b"run_batch" in piece or not piece.startswith(layout.frames)]
     device = [piece for piece in rest if piece.startswith(layout.device)]
     launch = [piece for piece in rest if piece.startswith(layout.launch)]
     known, operators, kept = layout.device + layout.launch, layout.operators, layout.kept_operators
