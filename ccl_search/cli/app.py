@@ -48,18 +48,32 @@ def root(
 
 
 def main() -> None:
-    """Run the command line; errors meant for users become two lines and an exit code."""
+    """Run the command line; errors meant for users become two lines and an exit code (`--debug`: the traceback)."""
+    debug = "--debug" in sys.argv
     try:
         app()
     except CclSearchError as error:
-        if "--debug" in sys.argv:
+        if debug:
             raise
-        print(f"error: {error.message}", file=sys.stderr)  # noqa: T201 - rich would wrap what users grep
-        if error.hint:
-            print(f"hint:  {error.hint}", file=sys.stderr)  # noqa: T201
+        _say(error.message, error.hint)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
+    except OSError as error:
+        if debug:
+            raise
+        _say(f"cannot use {error.filename or 'a file'}: {error.strerror or error}", _DISK_HINT)
+        sys.exit(1)
+
+
+_DISK_HINT = "check the path, its rights and the free space; --home chooses another folder"
+
+
+def _say(message: str, hint: str) -> None:
+    """Plain lines: rich would wrap what users grep."""
+    sys.stderr.write(f"error: {message}\n")
+    if hint:
+        sys.stderr.write(f"hint:  {hint}\n")
