@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ccl_search.llm import prompts
+from ccl_search.llm import front, prompts
 from ccl_search.llm.redact import redact
 from ccl_search.proposers.base import ProposalContext, TrialView
 from runs.metric import Direction
@@ -41,7 +41,7 @@ def facts_block(context: ProposalContext) -> str:
         knobs="\n".join(f"- {dumps(knob.as_dict())}" for knob in context.space.knobs),
         constraints=_constraints(context.space),
         objective=context.objective.name,
-        scoring=scoring(context.objective),
+        scoring=scoring(context.objective) + front.limits_text(context) + front.goal_text(context),
     )
 
 
@@ -76,7 +76,7 @@ def task_block(context: ProposalContext) -> str:
         left=max(0, context.iterations - context.iteration),
         trials=len(context.history),
         succeeded=sum(trial.state is TrialState.SUCCEEDED for trial in context.history),
-        best=_best(best),
+        best=_best(best) + front.front_text(context),
         current=redact(context.current_policy.rstrip("\n")),
         best_policy=_best_policy(best, context.current_policy),
         refusals=_refusals(context),
@@ -139,6 +139,8 @@ def _line(trial: TrialView, shown_evidence: str, rationale: str, metrics: Mappin
         "metrics": dict(metrics) or None,
         "evidence": shown_evidence or None,
         "rationale": redact(rationale.strip()) or None,
+        "breaks": list(trial.violations) or None,
+        "score_spread": trial.score_spread,
     }
     shown = {key: _plain(value) for key, value in fields.items() if value is not None or key == "config"}
     shown = {key: dict(sorted(value.items())) if isinstance(value, dict) else value for key, value in shown.items()}
@@ -217,4 +219,7 @@ def _task(context: ProposalContext) -> str:
         return "your last proposal was refused for the reason above; submit a policy whose config avoids it and is new."
     if context.best is None:
         return "improve the policy so that its config for this workload and environment runs."
+    wanted = front.task_text(context)
+    if wanted:
+        return wanted
     return "improve the policy so that its config for this workload and environment is new and beats the best score."

@@ -10,6 +10,8 @@ from ccl_search.proposers.samplers import RandomProposer, is_new_and_valid, seen
 if TYPE_CHECKING:
     import optuna
 
+    from ccl_search.constraints import Limit
+
 _STARTUP_TRIALS = 5
 _MAX_ASKS = 200
 
@@ -58,11 +60,18 @@ class TpeProposer:
 
         seed = self._seed * 1_000_003 + len(context.history)
         sampler = optuna.samplers.TPESampler(seed=seed % 2**32, n_startup_trials=_STARTUP_TRIALS)
-        study = optuna.create_study(direction="maximize", sampler=sampler)
+        study = optuna.create_study(directions=_directions(context), sampler=sampler)
         for view in context.history:
             if view.config is not None and not _outside(view, context):
-                study.add_trial(_frozen(view, distributions))
+                study.add_trial(_frozen(view, distributions, context))
         return study
+
+
+def _directions(context: ProposalContext) -> list[Any]:
+    """One direction for the score; one for every metric of the objective where the front itself is wanted."""
+    if context.pareto is None:
+        return ["maximize"]
+    return [spec.direction.value for spec in context.pareto.axes]
 
 
 def _outside(view: TrialView, context: ProposalContext) -> bool:
@@ -70,10 +79,34 @@ def _outside(view: TrialView, context: ProposalContext) -> bool:
     return any(key not in config or not context.space.knob(key).allows(config[key]) for key in context.space.keys)
 
 
-def _frozen(view: TrialView, distributions: dict[str, Any]) -> optuna.trial.FrozenTrial:
+def _frozen(view: TrialView, distributions: dict[str, Any], context: ProposalContext) -> optuna.trial.FrozenTrial:
     import optuna
 
     params = {key: (view.config or {})[key] for key in distributions}
-    if view.score is None:
+    values = _values(view, context)
+    if values is None:
         return optuna.trial.create_trial(state=optuna.trial.TrialState.FAIL, params=params, distributions=distributions)
-    return optuna.trial.create_trial(value=view.score, params=params, distributions=distributions)
+    excesses = {limit.text: _excess(limit, view) for limit in context.limits}
+    return optuna.trial.create_trial(
+        values=values, params=params, distributions=distributions, constraints=excesses or None
+    )
+
+
+def _values(view: TrialView, context: ProposalContext) -> list[float] | None:
+    """The numbers the sampler learns from; a trial that breaks a limit has some too, with how far it breaks it."""
+    if context.pareto is not None:
+        found = [view.metrics.get(spec.name) for spec in context.pareto.axes]
+        return None if None in found else [value for value in found if value is not None]
+    if view.score is not None:
+        return [view.score]
+    if not view.violations:
+        return None
+    try:
+        return [context.objective.score(view.metrics)]
+    except (KeyError, ValueError):
+        return None
+
+
+def _excess(limit: Limit, view: TrialView) -> float:
+    value = view.metrics.get(limit.spec.name)
+    return 1.0 if value is None else limit.excess(value)

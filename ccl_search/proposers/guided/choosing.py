@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from ccl_search.proposers.base import ProposalContext, ProposerExhaustedError, TrialView
 from ccl_search.proposers.guided import surprise
 from ccl_search.proposers.guided.calibration import MEMORY_SLACK, Calibration, learn
-from ccl_search.proposers.guided.envelope import Envelope, estimate
+from ccl_search.proposers.guided.envelope import estimate
+from ccl_search.proposers.guided.expecting import Candidate, Expectation, Expecting
+from ccl_search.proposers.guided.frontier import gains
 from ccl_search.proposers.guided.setting import Setting
 from ccl_search.proposers.samplers import seen_configs
-from runs.metric import Direction
-from runs.objective import Objective, Term
 from runs.space import Config, config_key
 
 if TYPE_CHECKING:
@@ -22,26 +22,18 @@ if TYPE_CHECKING:
 
 _MAX_CANDIDATES = 20_000
 _BOLD, _CAUTIOUS = 1.0, 0.2
-_STEP_METRICS = ("avg_step_time", "step_time_p50", "step_time_p95")
-_FASTER_STEP_HELPS = ("tokens_per_s", "tokens_per_s_per_xpu", "mfu")
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A valid config with its raw estimate and its place among configs."""
-
-    config: Config
-    key: str
-    envelope: Envelope
-    devices: int
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The config to propose and the step time expected of it, in seconds."""
+    """The config to propose and the step time expected of it, in seconds.
+
+    `gain` is the hypervolume it should add to the front, None where no front is asked for or known.
+    """
 
     config: Config
     step: float
+    gain: float | None = None
 
 
 @dataclass
@@ -67,7 +59,8 @@ class Chooser:
         return cls(setting, candidates, places)
 
     def choose(self, context: ProposalContext) -> Choice:
-        """The untried config with the best score when the step is as short as it plausibly may be.
+        """The untried config with the best score when the step is as short as it plausibly may be; in a Pareto search
+        the one that then adds most hypervolume. Configs that should break a limit come last.
 
         How plausible: one standard deviation of the estimate's error at first, ever less towards the last iteration.
 
@@ -78,18 +71,16 @@ class Chooser:
         open_ones = self._open(context, calibration)
         errors = self._errors(open_ones, calibration, context)
         boldness = _boldness(context)
-        best: tuple[float, str, Choice] | None = None
+        expecting, found = Expecting(context), []
         for row, index in enumerate(open_ones):
             candidate = self.candidates[index]
             expected = calibration.scaled(candidate.envelope)
             step = expected.total * math.exp(float(errors.mean[row]))
             hoped = step * math.exp(-boldness * float(errors.deviation[row]))
-            promise = _score(candidate, expected, hoped, context)
-            if best is None or (promise, candidate.key) > best[:2]:
-                best = (promise, candidate.key, Choice(candidate.config, step))
-        if best is None:
+            found.append(expecting.of(candidate, expected, step, hoped))
+        if not found:
             raise ProposerExhaustedError("every valid config of the space has been tried")
-        return best[2]
+        return _best(found, context)
 
     def _open(self, context: ProposalContext, calibration: Calibration) -> list[int]:
         """Candidates not tried yet; those that should not fit in memory only when no others are left."""
@@ -113,7 +104,10 @@ def explain(choice: Choice, context: ProposalContext) -> str:
         for key, value in choice.config.items()
         if best.config.get(key) != value
     ]
-    return f"best is trial {best.number}; {_bottleneck(best)}. Change {', '.join(changes)}; expect {choice.step:.4g} s"
+    head = f"best is trial {best.number}; {_bottleneck(best)}. Change {', '.join(changes)}; expect {choice.step:.4g} s"
+    if choice.gain is None or context.pareto is None:
+        return head
+    return f"the front has {len(context.pareto.front)} points; this one should add most to it. {head}"
 
 
 def _boldness(context: ProposalContext) -> float:
@@ -121,32 +115,17 @@ def _boldness(context: ProposalContext) -> float:
     return _CAUTIOUS + (_BOLD - _CAUTIOUS) * max(0.0, left)
 
 
-def _score(candidate: Candidate, expected: Envelope, step: float, context: ProposalContext) -> float:
-    """The objective's score of the expected metrics; baselines that are not known yet count as 1."""
-    terms = tuple(
-        Term(term.spec, term.weight, 1.0 if term.baseline is None else term.baseline)
-        for term in context.objective.terms
+def _best(expectations: Sequence[Expectation], context: ProposalContext) -> Choice:
+    """Of those that should break the user's limits least: the most added hypervolume, or the highest score."""
+    least = min(found.excess for found in expectations)
+    left = [found for found in expectations if found.excess <= least]
+    front = context.pareto.front if context.pareto is not None else ()
+    added = gains(left, context.pareto) if context.pareto is not None and front else [0.0] * len(left)
+    gain, _, _, place = max(
+        (gain, found.promise, found.candidate.key, place)
+        for place, (gain, found) in enumerate(zip(added, left, strict=True))
     )
-    values = {term.spec.name: _expected(term, candidate, expected, step, context.history) for term in terms}
-    return Objective(terms).score(values)
-
-
-def _expected(term: Term, candidate: Candidate, expected: Envelope, step: float, history: Sequence[TrialView]) -> float:
-    name = term.spec.name
-    if name in _STEP_METRICS:
-        return step
-    if name == "num_xpus":
-        return float(candidate.devices)
-    if name == "peak_memory_gb":
-        return expected.memory_gb
-    if name in _FASTER_STEP_HELPS or term.spec.direction is Direction.MAXIMIZE:
-        return 1 / step
-    known = [trial.metrics[name] / trial.metrics["avg_step_time"] for trial in history if _has(trial, name)]
-    return step * (sum(known) / len(known) if known else 1.0)
-
-
-def _has(trial: TrialView, name: str) -> bool:
-    return name in trial.metrics and trial.metrics.get("avg_step_time", 0.0) > 0
+    return Choice(left[place].candidate.config, left[place].step, gain if front else None)
 
 
 def _bottleneck(trial: TrialView) -> str:
