@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def _name(variant: str | None) -> Callable[[Lane, str], str | None]:
 def dominant(spec: MetricSpec, trace: Timeline, options: Options) -> MetricValue:
     """The metric `dominant_kernel_concentration`, %."""
     totals = _totals(trace, _name(options.variant))
-    whole = sum(totals.values())
+    whole = fsum(totals.values())
     if whole <= 0:
         return MetricValue.none(spec, no_device_reason(trace))
     top = max(totals, key=lambda name: totals[name])
