@@ -30,6 +30,7 @@ from runs.trial import Execution
 _CANCEL_S = 90.0
 _KILL_AFTER_S = 30.0
 _PAUSE_S = 0.3
+_COLLECTED_FILE, _NEVER_FILE = "collected", "never-starts"
 
 
 class SlurmLauncher:
@@ -128,9 +129,16 @@ class SlurmLauncher:
                 "`ccl-search resume` when the cluster is back",
             )
         if view.never:
-            self.cancel(handle)
+            self._give_up(handle, view.never)
             return JobState.FINISHED
         return view.phase
+
+    def _give_up(self, handle: Handle, reason: str) -> None:
+        """Take a job that never starts out of the queue, and leave word of it for whoever collects it."""
+        folder = Path(handle["local_dir"])
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _NEVER_FILE).write_text(reason, encoding="utf-8")
+        self.cancel(handle)
 
     def _watched(self, handle: Handle) -> None:
         if not self.watch.knows(handle["job_id"]):
@@ -143,6 +151,9 @@ class SlurmLauncher:
         return parse_result(self.runner.read(f"{handle['attempt_dir']}/{RESULT_FILE}"))
 
     def _left_result(self, attempt: Attempt) -> bool:
+        """Whether an attempt ended with a result that nobody has collected: a repeat must run, not copy."""
+        if (attempt.local_dir / _COLLECTED_FILE).exists():
+            return False
         return parse_result(self.runner.read(f"{attempt.attempt_dir}/{RESULT_FILE}")) is not None
 
     # --- ending -----------------------------------------------------------------------------------------------------
@@ -199,25 +210,28 @@ class SlurmLauncher:
                     "check the connection and the free space here",
                 )
         ending = self._ending(handle, view)
+        Path(handle["local_dir"]).mkdir(parents=True, exist_ok=True)
+        (Path(handle["local_dir"]) / _COLLECTED_FILE).touch()
         account = Account(_seconds(ending), handle["held"], self._provenance(handle, ending))
         return execution(classify(ending), ending.evidence, account, handle, directory / "trace")
 
     def _ending(self, handle: Handle, view: View) -> Ending:
-        control = self.client.control(handle["job_id"])
-        rows = self._account(handle)
+        control, result = self.client.control(handle["job_id"]), self._result(handle)
+        clear = view.state == "COMPLETED" and result is not None and result.exit_code == 0 and control is not None
+        rows = self._account(handle, 0.0 if clear else self.settings.polling.accounting_s)
         job = latest(rows, handle["job_id"], handle["name"])
         steps = [row for row in rows if row.step and row.job_id == handle["job_id"]]
         own = [row for row in steps if job is None or row.submitted >= job.submitted]
-        result = self._result(handle)
         state = job.state if job is not None and job.state in TERMINAL else view.state
         folder = Path(handle["local_dir"])
         evidence = read_evidence(folder) if folder.is_dir() else NOTHING
-        return Ending(state, view.reason, job, tuple(own), control, result, evidence, view.lost, view.never)
+        never = LocalRunner().read(str(folder / _NEVER_FILE)) or ""
+        return Ending(state, view.reason, job, tuple(own), control, result, evidence, view.lost, never)
 
-    def _account(self, handle: Handle) -> list[AccountRow]:
+    def _account(self, handle: Handle, patience_s: float) -> list[AccountRow]:
         """The accounting's rows, once the job's own is final and every step of it too; it lags behind the queue."""
         since = int((time.time() - handle["submitted"]) / 86400) + 2
-        deadline = time.monotonic() + self.settings.polling.accounting_s
+        deadline = time.monotonic() + patience_s
         while True:
             rows = self.client.account([handle["job_id"]], since) or []
             job = latest(rows, handle["job_id"], handle["name"])

@@ -19,6 +19,7 @@ from runs.errors import BadInputError, TargetUnavailableError
 
 _PAUSES_S = (2.0, 5.0, 15.0, 30.0)
 _LOOKED_UP_ATTEMPTS = 5
+_SECOND_OPINIONS = 1
 
 
 class Refusal(StrEnum):
@@ -123,7 +124,7 @@ def _batch_word(option: str) -> str:
 class Submitter:
     """Submits jobs to one cluster. `sleep` and the pauses are for what passes by itself.
 
-    `left_result` says whether an attempt's folder holds a result: a completed job is taken over only then.
+    `left_result` says whether an attempt left a result nobody has collected: a completed job is taken over only then.
     """
 
     client: SlurmClient
@@ -144,7 +145,7 @@ class Submitter:
             return found
         options = arguments(attempt, mark)
         if self.settings.preflight:
-            self._check(self.client.test(options, script))
+            self._check(options, script)
         for pause in (*self.pauses_s, None):
             done = self.client.submit(options, script)
             if done.ok and done.out.strip():
@@ -158,10 +159,18 @@ class Submitter:
                 return found
         raise _error(done)
 
-    def _check(self, done: Completed) -> None:
-        """Only refusals that waiting cannot mend count; a full QOS is no reason not to queue."""
-        if not done.ok and done.code is not None and refusal(done.err)[0] in (Refusal.TARGET, Refusal.JOB):
-            raise _error(done)
+    def _check(self, options: list[str], script: str) -> None:
+        """Only refusals that waiting cannot mend count: a full QOS is no reason not to queue.
+
+        Asked again before a job is refused: a controller that has just started does not know its nodes yet.
+        """
+        for pause in (*self.pauses_s[:_SECOND_OPINIONS], None):
+            done = self.client.test(options, script)
+            if done.ok or done.code is None or refusal(done.err)[0] in (Refusal.RETRY, Refusal.WAIT):
+                return
+            if pause is None or refusal(done.err)[0] is Refusal.TARGET:
+                raise _error(done)
+            self.sleep(pause)
 
     def _earlier(self, attempt: Attempt, mark: str) -> tuple[str, int] | None:
         """A job of this trial that is in the queue already: its driver died, or sbatch answered too late.

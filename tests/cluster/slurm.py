@@ -100,8 +100,11 @@ class Cluster:
         self._kill("slurmctld", signal.SIGTERM)
 
     def start_controller(self) -> None:
+        """A controller that starts again does not know at once whether its nodes are there."""
         self._start_daemon("slurmctld", ["slurmctld", "-D", "-i"])
         self._await(30, lambda: "UP" in self.client("scontrol", "ping", check=False), "slurmctld does not answer")
+        if all(self._alive(self.layout.node(number)) for number in range(1, self.layout.nodes + 1)):
+            self._await(40, self._nodes_ready, "the nodes do not come back")
 
     def down_node(self, number: int) -> None:
         """Kill a node with all it runs, and let the controller know at once."""

@@ -1,0 +1,467 @@
+"""The Slurm launcher against a real Slurm of four nodes. One file, so that one worker starts one cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launchers import testing
+from launchers.base import Handle, JobState
+from launchers.shell.command import shape
+from launchers.shell.layout import attempt_of
+from launchers.shell.outcome import common_handle
+from launchers.slurm.launcher import SlurmLauncher
+from launchers.testing import ENDLESS, FAILS, OUT_OF_MEMORY, SUCCEEDS, Bench
+from runs.errors import BadInputError, TargetUnavailableError
+from runs.trial import Execution, FailureClass, TrialState
+from tests.cluster.config import cgroups_usable
+from tests.launchers import jobs
+from tests.launchers.slurm.conftest import Site
+from tests.launchers.test_contract import count_marked
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[3]
+needs_cgroups = pytest.mark.skipif(not cgroups_usable(), reason="no writable cgroup v1 memory controller")
+EAT = "import time; x = bytearray(600 << 20); time.sleep(60)"
+EAT_ON_RANK_1 = "import os, time; x = bytearray((600 if os.environ['CCL_RANK'] == '1' else 1) << 20); time.sleep(60)"
+
+
+def until(launcher: SlurmLauncher, handle: Handle, *wanted: JobState, seconds: float = 90.0) -> JobState:
+    deadline = time.monotonic() + seconds
+    while (state := launcher.poll(handle)) not in (*wanted, JobState.FINISHED):
+        assert time.monotonic() < deadline, f"still {state} after {seconds:g} s"
+        time.sleep(0.1)
+    return state
+
+
+def run(launcher: SlurmLauncher, job: jobs.Job) -> Execution:
+    handle = launcher.submit(job)
+    until(launcher, handle, JobState.FINISHED)
+    return launcher.collect(handle)
+
+
+# --- every end a job can have ---------------------------------------------------------------------------------------
+
+ENDS: dict[str, tuple[str, tuple[str, ...], FailureClass | None, str]] = {
+    "exit 0": ("exit 0", (), None, ""),
+    "exit 3": ("exit 3", (), FailureClass.FRAMEWORK_ERROR, "exit code 3"),
+    "exit 128": ("exit 128", (), FailureClass.FRAMEWORK_ERROR, "exit code 128"),
+    "exit 200": ("exit 200", (), FailureClass.FRAMEWORK_ERROR, "exit code 200"),
+    "exit 255": ("exit 255", (), FailureClass.FRAMEWORK_ERROR, "exit code 255"),
+    "a step fails and the script goes on": (
+        "srun -n2 bash -c 'exit $((SLURM_PROCID * 7))'; exit 0", ("-N2",), FailureClass.FRAMEWORK_ERROR, "exit code 7",
+    ),
+    "killed by a signal": ("kill -9 $$", (), FailureClass.FRAMEWORK_ERROR, "signal 9"),
+    "segmentation fault": ("bash -c 'kill -SEGV $$'; exit $?", (), FailureClass.FRAMEWORK_ERROR, "signal 11"),
+    "cuda oom": ("echo 'CUDA out of memory. Tried to allocate 2 GiB' >&2; exit 1", (), FailureClass.OOM, "CUDA out of"),
+    "xla oom": ("echo 'RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes' >&2; exit 1", (), FailureClass.OOM, "XHA"),
+    "no folder for the output": ("exit 0", ("-o", "/nonexistent/x.out"), FailureClass.LAUNCH, "could not open"),
+}  # fmt: skip
+CGROUP_ENDS: dict[str, tuple[str, tuple[str, ...], FailureClass | None, str]] = {
+    "script over its memory": (f"python3 -S -c '{EAT}'", ("--mem=200M",), FailureClass.OOM, "host memory"),
+    "step over its memory": (f"srun python3 -S -c '{EAT}'", ("--mem=200M",), FailureClass.OOM, "step 0"),
+    "step over its memory, hidden": (
+        f"srun --kill-on-bad-exit=1 python3 -S -c '{EAT}'; exit 0", ("-N2", "--mem=200M"), FailureClass.OOM, "step 0",
+    ),
+}  # fmt: skip
+ALL_ENDS = ENDS | (CGROUP_ENDS if cgroups_usable() else {})
+
+
+def submit_raw(site: Site, folder: Path, name: str, body: str, options: tuple[str, ...]) -> Handle:
+    """A job whose script is not ours, so that nothing but Slurm's own words tells its end."""
+    command = jobs.bash("true")
+    attempt = attempt_of(jobs.job(folder, command, run_id=name))
+    attempt.local_dir.mkdir(parents=True)
+    own = [f"--job-name={attempt.name}", f"-o{attempt.local_dir}/job.out", f"-e{attempt.local_dir}/job.err", "-t3"]
+    answer = site.cluster.client("sbatch", "--parsable", *own, "--no-requeue", *options, text=f"#!/bin/bash\n{body}\n")
+    handle = common_handle("slurm", attempt, command)
+    held = {"held": 4, "remote": False, "requeue": "--requeue" in options}
+    return handle | {"job_id": answer, "submitted": time.time()} | held
+
+
+@pytest.fixture(scope="module")
+def ends(cluster: object, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Handle]:
+    """All of them at once."""
+    site = Site(cluster)  # type: ignore[arg-type]
+    folder = tmp_path_factory.mktemp("ends")
+    return {
+        name: submit_raw(site, folder / name, f"end-{number}", body, options)
+        for number, (name, (body, options, _, _)) in enumerate(ALL_ENDS.items())
+    }
+
+
+@pytest.fixture(scope="module")
+def overdue(cluster: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SlurmLauncher, Handle]]:
+    """A job that Slurm ends at its limit. Slurm knows whole minutes only, so this one starts before all others."""
+    site = Site(cluster)  # type: ignore[arg-type]
+    launcher = site.launcher(extra=site.on(1))
+    yield (
+        launcher,
+        launcher.submit(jobs.job(tmp_path_factory.mktemp("overdue"), jobs.bash("sleep 300"), time_limit_s=60)),
+    )
+
+
+@pytest.mark.usefixtures("overdue")
+@pytest.mark.parametrize("name", ALL_ENDS)
+def test_every_end_has_its_class(name: str, ends: dict[str, Handle], site: Site) -> None:
+    launcher = site.launcher()
+    until(launcher, ends[name], JobState.FINISHED)
+    done = launcher.collect(ends[name])
+    _, _, failure, evidence = ALL_ENDS[name]
+    assert (done.failure, evidence in done.evidence) == (failure, True), done
+    assert done.state is (TrialState.SUCCEEDED if failure is None else TrialState.FAILED)
+
+
+# --- the launcher's own jobs ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bench(site: Site, tmp_path: Path) -> Bench:
+    mark = f"slurm-endless-{os.getpid()}"
+    settings = {"cpus_per_task": 2}
+    return Bench(
+        new=lambda: site.launcher(**settings),
+        jobs={
+            SUCCEEDS: lambda folder, trial: jobs.job(
+                folder, jobs.succeeding(2), trial=trial, run_id=folder.parent.name
+            ),
+            FAILS: lambda folder, trial: jobs.job(
+                folder, jobs.python("raise ValueError('no')"), trial=trial, run_id=folder.parent.name
+            ),
+            OUT_OF_MEMORY: lambda folder, trial: jobs.job(
+                folder, jobs.python(jobs.TORCH_OOM, nodes=2), trial=trial, run_id=folder.parent.name
+            ),
+            ENDLESS: lambda folder, trial: jobs.job(
+                folder, jobs.bash(f": {mark}; setsid sleep 301 & sleep 300; :", nodes=2), trial=trial, run_id=mark
+            ),
+        },
+        folder=tmp_path,
+        processes=lambda: count_marked(mark),
+    )
+
+
+@pytest.mark.parametrize("check", testing.checks(SUCCEEDS, FAILS, OUT_OF_MEMORY, ENDLESS), ids=lambda c: c.__name__)
+def test_contract(check: Callable[[Bench], None], bench: Bench) -> None:
+    check(bench)
+
+
+def test_twelve_devices_take_three_nodes_and_three_agents(site: Site, tmp_path: Path) -> None:
+    nodes, per_node = shape(12, 4)
+    command = jobs.bash(
+        f'{jobs.WRITE_TRACE}; echo "$CCL_NODE_RANK $CCL_NUM_NODES $CCL_MASTER_ADDR $CUDA_VISIBLE_DEVICES"',
+        nodes=nodes, xpus_per_node=per_node, trace_globs=("*.json",), trace_count=3,
+    )  # fmt: skip
+    launcher = site.launcher(cpus_per_task=4)
+    handle = launcher.submit(jobs.job(tmp_path, command, run_id="twelve"))
+    until(launcher, handle, JobState.FINISHED)
+    done = launcher.collect(handle)
+    assert done.state is TrialState.SUCCEEDED, done.evidence
+    said = sorted(path.read_text().split() for path in (tmp_path / "attempt-1").glob("rank-*.out"))
+    first = said[0][2]
+    assert said == [[str(rank), "3", first, "0,1,2,3"] for rank in range(3)]
+    assert first.startswith("c")
+    assert done.seconds is not None
+    assert done.xpu_hours == pytest.approx(done.seconds * 12 / 3600)
+    assert done.provenance["slurm_version"]
+    assert done.provenance["job_id"] == handle["job_id"]
+    assert done.provenance["nodes"].startswith("c")
+
+
+def test_one_process_a_device_where_the_framework_wants_that(site: Site, tmp_path: Path) -> None:
+    command = jobs.bash(
+        f'{jobs.WRITE_TRACE}; echo "$CCL_NODE_RANK $CCL_LOCAL_RANK"', per_node=False, nodes=2, xpus_per_node=3,
+        trace_globs=("*.json",), trace_count=6,
+    )  # fmt: skip
+    done = run(site.launcher(), jobs.job(tmp_path, command, run_id="ranks"))
+    assert done.state is TrialState.SUCCEEDED, done.evidence
+    said = sorted((tmp_path / "attempt-1" / f"rank-{rank}.out").read_text().strip() for rank in range(6))
+    assert said == [f"{node} {local}" for node in range(2) for local in range(3)]
+
+
+def test_one_ranks_memory_error_ends_all_and_is_told(site: Site, tmp_path: Path) -> None:
+    command = replace(jobs.python(jobs.TORCH_OOM, nodes=4), env={"OOM_RANK": "2"})
+    started = time.monotonic()
+    done = run(site.launcher(), jobs.job(tmp_path, command, run_id="one-oom"))
+    assert done.failure is FailureClass.OOM
+    assert done.evidence.splitlines()[1] == (
+        "rank 2: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 39.50 GiB"
+    )
+    assert "line 7, in forward" in done.evidence
+    assert time.monotonic() - started < 60, "the other ranks would have slept for 300 s"
+
+
+@needs_cgroups
+def test_one_rank_over_the_host_memory(site: Site, tmp_path: Path) -> None:
+    command = jobs.python(EAT_ON_RANK_1, nodes=2)
+    done = run(site.launcher(memory="200M"), jobs.job(tmp_path, command, run_id="host-oom"))
+    assert done.failure is FailureClass.OOM, done.evidence
+
+
+def test_a_missing_trace_is_no_success(site: Site, tmp_path: Path) -> None:
+    command = jobs.bash("true", trace_globs=("*.json",), trace_count=1)
+    done = run(site.launcher(), jobs.job(tmp_path, command, run_id="no-trace"))
+    assert (done.state, done.failure) == (TrialState.FAILED, FailureClass.TRACE_MISSING)
+
+
+def test_many_jobs_cost_one_question_a_poll(site: Site, tmp_path: Path) -> None:
+    launcher = site.launcher()
+    handles = []
+    for trial in range(6):
+        command = jobs.bash(f"{jobs.WRITE_TRACE}; sleep 1; exit {trial % 2 * 5}")
+        handles.append(launcher.submit(jobs.job(tmp_path / str(trial), command, run_id="many", trial=trial)))
+    launcher.watch.refresh()
+    before, polls = launcher.client.calls, 0
+    while any(launcher.poll(handle) is not JobState.FINISHED for handle in handles):
+        time.sleep(0.05)
+        polls += 1
+        assert polls < 1000
+    asked = launcher.client.calls - before
+    assert asked <= polls + 1
+    ends = [launcher.collect(handle).failure for handle in handles]
+    assert ends == [None, FailureClass.FRAMEWORK_ERROR] * 3
+
+
+def test_submitting_is_quick_once_slurm_accepts(site: Site, tmp_path: Path) -> None:
+    launcher = site.launcher()
+    started = time.monotonic()
+    accepted: list[float] = []
+    answer = launcher.client.submit
+
+    def timed(arguments: object, script: str) -> object:
+        done = answer(arguments, script)  # type: ignore[arg-type]
+        accepted.append(time.monotonic())
+        return done
+
+    launcher.client.submit = timed  # type: ignore[assignment, method-assign]
+    handle = launcher.submit(jobs.job(tmp_path, jobs.bash("true"), run_id="quick"))
+    assert time.monotonic() - accepted[0] < 1.0
+    assert accepted[0] > started
+    launcher.cancel(handle)
+
+
+# --- drivers that die -----------------------------------------------------------------------------------------------
+
+_DRIVER = """
+import json, os, signal, sys
+from pathlib import Path
+from tests.launchers import jobs
+from launchers.slurm.launcher import SlurmLauncher
+from launchers.slurm.settings import SlurmSettings
+folder, store = Path(sys.argv[1]), sys.argv[2] == "store"
+command = jobs.bash('sleep 3; ' + jobs.WRITE_TRACE, trace_globs=("*.json",), trace_count=2, nodes=2)
+handle = SlurmLauncher(SlurmSettings()).submit(jobs.job(folder, command, run_id="driver", trial=int(sys.argv[3])))
+if store:
+    (folder / "handle.json").write_text(json.dumps(handle))
+else:
+    (folder / "id").write_text(handle["job_id"])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed_driver(site: Site, folder: Path, store: str, trial: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, **site.cluster.environment, "PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, "-c", _DRIVER, str(folder), store, str(trial)]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def test_a_new_driver_takes_up_the_job_of_a_killed_one(site: Site, tmp_path: Path) -> None:
+    killed_driver(site, tmp_path, "store", 1)
+    handle = json.loads((tmp_path / "handle.json").read_text())
+    launcher = site.launcher()
+    until(launcher, handle, JobState.FINISHED)
+    assert launcher.collect(handle).state is TrialState.SUCCEEDED
+
+
+def test_a_job_whose_handle_was_lost_is_found_by_name_and_not_submitted_again(site: Site, tmp_path: Path) -> None:
+    killed_driver(site, tmp_path, "lose", 2)
+    command = jobs.bash("sleep 3; " + jobs.WRITE_TRACE, trace_globs=("*.json",), trace_count=2, nodes=2)
+    launcher = site.launcher()
+    handle = launcher.submit(jobs.job(tmp_path, command, run_id="driver", trial=2, attempt=2))
+    assert handle["job_id"] == (tmp_path / "id").read_text()
+    assert handle["attempt"] == 1
+    until(launcher, handle, JobState.FINISHED)
+    assert launcher.collect(handle).state is TrialState.SUCCEEDED
+
+
+def test_a_lost_job_of_another_config_is_cancelled(site: Site, tmp_path: Path) -> None:
+    launcher = site.launcher()
+    lost = launcher.submit(jobs.job(tmp_path, jobs.bash("sleep 300"), run_id="other"))
+    mine = launcher.submit(jobs.job(tmp_path, jobs.succeeding(), run_id="other", attempt=2))
+    assert mine["job_id"] != lost["job_id"]
+    assert until(launcher, lost, JobState.FINISHED) is JobState.FINISHED
+    assert launcher.collect(lost).failure is FailureClass.CANCELLED
+
+
+# --- jobs that never start ------------------------------------------------------------------------------------------
+
+
+def test_a_job_in_a_closed_partition_never_starts(site: Site, tmp_path: Path) -> None:
+    launcher = site.launcher(partition="closed", preflight=False)
+    done = run(launcher, jobs.job(tmp_path, jobs.bash("true"), run_id="closed"))
+    assert done.failure is FailureClass.QUEUE_TIMEOUT
+    assert "PartitionDown" in done.evidence
+    assert not site.cluster.client("squeue", "-h", "-t", "PD,R", "-n", "ccl-closed-1-1")
+
+
+def test_the_preflight_refuses_what_no_node_can_run(site: Site, tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="Requested node configuration is not available"):
+        site.launcher().submit(jobs.job(tmp_path, jobs.bash("true", nodes=9), run_id="nine"))
+    assert not site.cluster.client("squeue", "-h", "-t", "all", "-n", "ccl-nine-1-1")
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"partition": "nope"}, "[Pp]artition"),
+        ({"account": "nope"}, "account"),
+        ({"qos": "nope"}, "qos"),
+        ({"extra": ("--nope",)}, "nope"),
+    ],
+)
+def test_what_is_wrong_in_the_target_file_ends_the_run(
+    site: Site, tmp_path: Path, fields: dict[str, object], text: str
+) -> None:
+    with pytest.raises(TargetUnavailableError, match=text) as caught:
+        site.launcher(**fields).submit(jobs.job(tmp_path, jobs.bash("true"), run_id="wrong"))
+    assert "target file" in caught.value.hint
+
+
+# --- an allocation that is there already ----------------------------------------------------------------------------
+
+
+def test_steps_of_an_allocation(site: Site, tmp_path: Path) -> None:
+    driver = (
+        "import json, sys, time\nfrom pathlib import Path\nfrom tests.launchers import jobs\n"
+        "from launchers.base import JobState\nfrom launchers.slurm.allocation import AllocationLauncher\n"
+        "from launchers.slurm.settings import SlurmSettings\n"
+        "launcher, out = AllocationLauncher(SlurmSettings(cpus_per_task=2)), []\n"
+        "good, endless = jobs.succeeding(2), jobs.bash('sleep 300', nodes=2)\n"
+        "for trial, command, limit in ((1, good, 60), (2, endless, 2)):\n"
+        "    job = jobs.job(Path(sys.argv[1]) / str(trial), command, trial=trial, time_limit_s=limit)\n"
+        "    handle = launcher.submit(job)\n"
+        "    while launcher.poll(handle) is not JobState.FINISHED: time.sleep(0.1)\n"
+        "    out.append(launcher.collect(handle).failure)\n"
+        "print(json.dumps(out))\n"
+    )
+    environment = {**os.environ, **site.cluster.environment, "PYTHONPATH": str(ROOT)}
+    salloc = ["salloc", "-Q", "-N2", "-c2", "--gpus-per-node=1", "-t2"]
+    argv = [*salloc, sys.executable, "-c", driver, str(tmp_path)]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [None, "timeout"]
+
+
+# --- faults of the cluster ------------------------------------------------------------------------------------------
+
+
+def test_preemption(site: Site, tmp_path: Path) -> None:
+    launcher = site.launcher(qos="scavenger", extra=(*site.on(3), "--exclusive"))
+    again = site.launcher(qos="scavenger", extra=(*site.on(2), "--exclusive"), requeue=True)
+    victim = launcher.submit(jobs.job(tmp_path / "a", jobs.bash("sleep 300"), run_id="victim"))
+    requeued = again.submit(jobs.job(tmp_path / "b", jobs.bash("sleep 300"), run_id="requeued"))
+    assert until(launcher, victim, JobState.RUNNING) is JobState.RUNNING
+    assert until(again, requeued, JobState.RUNNING) is JobState.RUNNING
+    urgent = site.launcher(qos="urgent", extra=(*site.on(2, 3), "--exclusive"))
+    winner = urgent.submit(jobs.job(tmp_path / "c", jobs.bash("true", nodes=2), run_id="winner"))
+    until(urgent, winner, JobState.FINISHED)
+    until(launcher, victim, JobState.FINISHED)
+    done = launcher.collect(victim)
+    assert (done.state, done.failure) == (TrialState.FAILED, FailureClass.PREEMPTED)
+    assert until(again, requeued, JobState.QUEUED) is JobState.QUEUED, "a requeued job has not ended"
+    again.cancel(requeued)
+    assert again.collect(requeued).failure is FailureClass.CANCELLED
+
+
+def test_a_dead_node(site: Site, tmp_path: Path) -> None:
+    launcher, again = site.launcher(extra=site.on(4)), site.launcher(extra=site.on(4), requeue=True)
+    final = launcher.submit(jobs.job(tmp_path / "a", jobs.bash("sleep 300"), run_id="final"))
+    requeued = again.submit(jobs.job(tmp_path / "b", jobs.bash("sleep 300"), run_id="again"))
+    assert until(launcher, final, JobState.RUNNING) is JobState.RUNNING
+    assert until(again, requeued, JobState.RUNNING) is JobState.RUNNING
+    site.cluster.down_node(4)
+    try:
+        until(launcher, final, JobState.FINISHED)
+        assert launcher.collect(final).failure is FailureClass.NODE_FAILURE
+        assert until(again, requeued, JobState.QUEUED) is JobState.QUEUED, "a requeued job has not ended"
+        again.cancel(requeued)
+    finally:
+        site.cluster.start_node(4)
+
+
+def test_the_controller_restarts_in_the_middle(site: Site, tmp_path: Path) -> None:
+    launcher = site.launcher()
+    waiting = 'until [ -e "$CCL_JOB_DIR/go" ]; do sleep 0.2; done'
+    command = jobs.bash(f"{waiting}; {jobs.WRITE_TRACE}", trace_globs=("*.json",))
+    handle = launcher.submit(jobs.job(tmp_path, command, run_id="restart"))
+    assert until(launcher, handle, JobState.RUNNING) is JobState.RUNNING
+    site.cluster.stop_controller()
+    try:
+        launcher.client.polling = launcher.client.polling.model_copy(update={"command_timeout_s": 3.0})
+        launcher.watch.refresh()
+        assert launcher.poll(handle) in (JobState.UNKNOWN, JobState.RUNNING), "silence is no end"
+        with pytest.raises(TargetUnavailableError, match="may still run"):
+            fresh = site.launcher()
+            fresh.client.polling, fresh.client.accounting = launcher.client.polling, False
+            fresh.poll(handle)
+    finally:
+        site.cluster.start_controller()
+        (tmp_path / "go").touch()
+    until(launcher, handle, JobState.FINISHED)
+    done = launcher.collect(handle)
+    assert done.state is TrialState.SUCCEEDED, done.evidence
+
+
+def test_a_held_job_waits_and_is_given_up(site: Site, tmp_path: Path) -> None:
+    launcher = site.launcher(extra=("--hold",))
+    done = run(launcher, jobs.job(tmp_path, jobs.bash("true"), run_id="held"))
+    assert (done.failure, "JobHeldUser" in done.evidence) == (FailureClass.QUEUE_TIMEOUT, True)
+
+
+def test_the_time_limit(overdue: tuple[SlurmLauncher, Handle]) -> None:
+    launcher, handle = overdue
+    until(launcher, handle, JobState.FINISHED, seconds=120)
+    done = launcher.collect(handle)
+    assert (done.state, done.failure) == (TrialState.FAILED, FailureClass.TIMEOUT)
+    assert "TIME LIMIT" in done.evidence or "time limit" in done.evidence
+    assert done.seconds is not None
+    assert 55 <= done.seconds <= 110
+
+
+# --- a cluster without accounting -----------------------------------------------------------------------------------
+
+
+def test_without_accounting(bare_site: Site, tmp_path: Path) -> None:
+    launcher = bare_site.launcher()
+    commands = {
+        "good": (jobs.succeeding(2), None),
+        "bad": (jobs.python("raise KeyError('x')", nodes=2), FailureClass.FRAMEWORK_ERROR),
+        "oom": (jobs.python(jobs.TORCH_OOM), FailureClass.OOM),
+    }
+    for trial, (name, (command, failure)) in enumerate(commands.items()):
+        done = run(launcher, jobs.job(tmp_path / name, command, run_id="bare", trial=trial))
+        assert done.failure is failure, done.evidence
+        assert done.provenance["accounting"] is False
+        assert done.seconds is not None
+    handle = launcher.submit(jobs.job(tmp_path / "long", jobs.bash("sleep 300"), run_id="bare", trial=9))
+    assert until(launcher, handle, JobState.RUNNING) is JobState.RUNNING
+    launcher.cancel(handle)
+    assert launcher.collect(handle).failure is FailureClass.CANCELLED
+
+
+def test_memory_polled_without_cgroups(bare_site: Site, tmp_path: Path) -> None:
+    launcher = bare_site.launcher(memory="200M")
+    done = run(launcher, jobs.job(tmp_path, jobs.python(EAT), run_id="polled"))
+    assert done.failure is FailureClass.OOM, done.evidence
+    assert "exceeded memory limit" in done.evidence
