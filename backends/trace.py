@@ -196,14 +196,20 @@ class _Writer:
             about = f'"pass":"{task.phase}","microbatch":{task.microbatch},"chunk":{task.chunk}'
             lines.append(self._span("gpu_user_annotation", task.label, 0, 7, at, run.end - run.start, about))
         stream = self._stream(task.stream)
-        graph_launch = None
-        if self.result.graph.plan.cuda_graph and task.stream == COMPUTE:
-            graph_launch = self._launch(lines, "cudaGraphLaunch", stream, _inside(step, at))
+        graph_launch = self._shared_launch(lines, task.stream, stream, _inside(step, at))
         for group in run.runs:
             for turn in range(group.times):
                 base = at + group.offset + turn * group.stride
                 for piece in group.pieces:
                     self._piece(lines, piece, base + piece.start, stream, step, graph_launch)
+
+    def _shared_launch(self, lines: list[str], name: str, stream: int, at: int) -> int | None:
+        """One launch for all kernels of a task: a CUDA graph's, or that of folded kernels."""
+        if self.result.graph.plan.cuda_graph and name == COMPUTE:
+            return self._launch(lines, "cudaGraphLaunch", stream, at)
+        if self.result.detail != "kernel" and name != "copy":
+            return self._launch(lines, "cudaLaunchKernel", stream, at)
+        return None
 
     def _piece(
         self, lines: list[str], piece: Piece, at: int, stream: int, step: tuple[int, int], graph_launch: int | None

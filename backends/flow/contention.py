@@ -45,9 +45,21 @@ class Crowding:
             for one in collectives:
                 for link, load in loads[one].items():
                     peaks[link][stream] = max(load, peaks[link].get(stream, 0.0))
-        crowded = {k for k, by in peaks.items() if len(by) > 1 and sum(by.values()) > 1.0 + 1e-9}
-        streams = {stream for link in crowded for stream in peaks[link]}
-        return cls(streams, {i: frozenset(crowded.intersection(load)) for i, load in loads.items()})
+        totals = {link: sum(by.values()) for link, by in peaks.items() if len(by) > 1}
+        full = {link for link, total in totals.items() if total > 1.0 + 1e-9}
+        found = cls()
+        for stream, collectives in used.items():
+            for one in collectives:
+                links = (k for k in full.intersection(loads[one]) if _crowds(loads[one][k], peaks[k], stream))
+                found.links[one] = frozenset(links)
+                if found.links[one]:
+                    found.streams.add(stream)
+        return found
+
+
+def _crowds(load: float, peaks: Mapping[Stream, float], own: Stream) -> bool:
+    """Whether a collective of stream `own` with this load on a link could fill it with the fullest of the others."""
+    return load + sum(peak for stream, peak in peaks.items() if stream != own) > 1.0 + 1e-9
 
 
 def _collectives_by_stream(graph: ExecutionGraph, timer: SegmentTimer) -> dict[Stream, dict[int, Any]]:

@@ -88,7 +88,7 @@ class EventLoop:
         return missing, followers
 
     def _start(self, task: Task, now: int) -> None:
-        if stream_of(task) in self.crowded:
+        if stream_of(task) in self.crowded and any(shared is not None for _, _, shared in self._slots(task)):
             heapq.heappush(self.heap, (now, 1, task.index, -1))
             return
         duration, runs = self._whole(task)

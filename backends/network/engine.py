@@ -63,6 +63,9 @@ class Engine:
         self._copies = np.zeros(len(program.classes))
         self._known: dict[bytes, tuple[Floats, Floats | None]] = {}
         self._late: dict[tuple[int, int, int], float] = {}
+        self._begun: dict[tuple[int, int, int], float] = {}
+        self._rate: Floats | None = None
+        self._since, self._next_drain, self._changed = 0.0, inf, False
         self._now, self._count = 0.0, 0
         self._sends = [self._by_rank(lane, "source") for lane in program.lanes]
         received = [self._by_rank(lane, "target") for lane in program.lanes]
@@ -106,37 +109,52 @@ class Engine:
         heapq.heappush(self._events, (when, kind, self._count, *message))
 
     def _step(self) -> None:
-        """On to the next moment at which rates change.
-
-        Of many flows, those that drain within a little of the elapsed time go at once, each at its own moment; the
-        others speed up after the last of them, so that grouping never makes anything faster.
-        """
-        rates = self._rates()
-        soonest = min((left / rates[key[2]] for key, left in self._active.items()), default=inf)
+        """On to the next event or drained message; what is left of the active ones is kept as of `_since`."""
+        if self._changed:
+            self._progress()
         event = self._events[0][0] if self._events else inf
-        together = _TOGETHER * self._now if len(self._active) > _MANY else 0.0
-        when = min(self._now + soonest + together, event)
-        if when == inf:
+        if min(self._next_drain, event) == inf:
             raise CclSearchError("the network simulation stands still", "report this collective")
-        self._move(when - self._now, rates)
-        self._now = max(when, self._now)
-        while self._events and self._events[0][0] <= self._now + _SAME_TIME:
-            _, kind, _, lane, at, member = heapq.heappop(self._events)
-            self._handle(kind, (lane, at, member))
+        if self._next_drain <= event:
+            self._drain_until(min(self._next_drain + self._together(), max(event, self._next_drain)))
+        else:
+            self._now = max(self._now, event)
+            while self._events and self._events[0][0] <= self._now + _SAME_TIME:
+                _, kind, _, lane, at, member = heapq.heappop(self._events)
+                self._handle(kind, (lane, at, member))
 
-    def _move(self, seconds: float, rates: Floats) -> None:
-        done = []
-        for key, left in self._active.items():
-            rate = rates[key[2]]
-            if left <= rate * (seconds + _SAME_TIME):
-                done.append((self._now + left / rate, key))
-            self._active[key] = left - seconds * rate
-        for when, key in done:
-            self._drain(when, key)
+    def _together(self) -> float:
+        """Of many flows those that drain within a little of the elapsed time go at once, each at its own moment.
+
+        The others speed up only after the last of them, so that grouping never makes anything faster.
+        """
+        return _TOGETHER * self._now if len(self._active) > _MANY else 0.0
+
+    def _progress(self) -> None:
+        """Bring what is left up to now, and find the rates and the next drain of the changed set."""
+        if self._rate is not None:
+            for key, left in self._active.items():
+                begun = self._begun.pop(key, self._since)
+                self._active[key] = left - (self._now - begun) * self._rate[key[2]] if begun < self._now else left
+        self._begun.clear()
+        self._since, self._changed = self._now, False
+        self._rate = rates = self._rates()
+        soonest = min((left / rates[key[2]] for key, left in self._active.items()), default=inf)
+        self._next_drain = self._now + max(soonest, 0.0)
+
+    def _drain_until(self, until: float) -> None:
+        rates = self._rate
+        assert rates is not None
+        self._now = until
+        ends = [(self._since + left / rates[key[2]], key) for key, left in self._active.items()]
+        for when, key in ends:
+            if when <= until + _SAME_TIME:
+                self._drain(when, key)
 
     def _drain(self, when: float, key: tuple[int, int, int]) -> None:
         del self._active[key]
         self._copies[key[2]] -= 1
+        self._changed = True
         self._push(when + self._program.classes[key[2]].tail + self._late.pop(key, 0.0), _ARRIVE, key)
         line = self._line(key)
         line.popleft()
@@ -150,7 +168,9 @@ class Engine:
 
     def _send(self, key: tuple[int, int, int]) -> None:
         self._active[key] = self._program.classes[key[2]].work
+        self._begun[key] = self._now
         self._copies[key[2]] += 1
+        self._changed = True
 
     def _handle(self, kind: int, key: tuple[int, int, int]) -> None:
         what = self._program.classes[key[2]]

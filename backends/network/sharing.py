@@ -39,11 +39,10 @@ class Shares:
             stopped = np.zeros(self._flows, dtype=bool)
             stopped[self._data_flow[full[self._data_link]]] = True
             stopped &= filling
-            if caps is not None:
-                bound = filling & (caps <= lowest)
-                if bound.any():
-                    lowest = float(caps[bound].min())
-                    stopped = filling & (caps <= lowest)
+            if caps is not None and (bound := filling & (caps <= lowest)).any():
+                rate[bound] = caps[bound]  # the level only rises from here, so all of them stay at their caps
+                filling &= ~bound
+                continue
             if not stopped.any():
                 stopped[self._flow[full[self._link]]] = True
                 stopped &= filling

@@ -16,7 +16,7 @@ import numpy as np
 
 from backends.network.sharing import Floats, Integers, Shares
 
-_STEPS = 40
+_STEPS, _FEWEST, _WORK = 40, 6, 8000
 _CLOSE = 2e-3
 _QUEUE_CLOSE = 1e-2
 _FULL = 1.0 - 1e-6
@@ -54,7 +54,7 @@ class Windows:
             return rates, queue
         mutual = np.where((self.opposite >= 0) & (copies[self.opposite] > 0), self.burst, 0.0)
         on_the_way = np.where(stalls > 0, self.window, self.packets / 2)
-        for _ in range(_STEPS):
+        for _ in range(max(_FEWEST, min(_STEPS, _WORK // len(rates)))):
             busy = self.load @ (rates * copies)
             trip = self.round_trip + mutual + queue @ self.queues + np.minimum(busy, 1.0) @ self.waits
             idle = np.maximum(trip - self.window * self.slowest, 0.0)
