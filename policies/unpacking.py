@@ -174,5 +174,3 @@ def _kind(mode: int) -> str:
 def _hostile(name: str, why: str) -> BadInputError:
     shown = name if name.isprintable() else repr(name)
     return BadInputError(f"refused: {shown[:200]} {why}", "nothing was read; do not use this folder")
-
-

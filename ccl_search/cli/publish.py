@@ -1,0 +1,80 @@
+"""`publish`: a run as a self-contained folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json
+from ccl_search.cli.record import RunArgument
+
+_PRIVACY = "Anonymising"
+
+
+def publish(
+    run: RunArgument,
+    destination: Annotated[Path, typer.Argument(metavar="DEST", help="The folder to write; a new one.")],
+    anonymise: Annotated[
+        bool,
+        typer.Option("--anonymise", help="Redact host, user and path names everywhere.", rich_help_panel=_PRIVACY),
+    ] = False,
+    redact_operators: Annotated[
+        bool, typer.Option("--redact-operators", help="Redact operators' names too.", rich_help_panel=_PRIVACY)
+    ] = False,
+    perturb: Annotated[
+        bool,
+        typer.Option("--perturb", help="Warp the time axis of every trace by a seed.", rich_help_panel=_PRIVACY),
+    ] = False,
+    perturb_seed: Annotated[
+        int | None,
+        typer.Option(help="That seed.", show_default="from the run's id", rich_help_panel=_PRIVACY),
+    ] = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option("--name", help="A further name to redact; repeat for several.", rich_help_panel=_PRIVACY),
+    ] = None,
+    metrics_only: Annotated[
+        bool, typer.Option("--metrics-only", help="Publish hashes of the traces, not the traces.")
+    ] = False,
+    no_transcript: Annotated[bool, typer.Option("--no-transcript", help="Leave out the LLM exchange.")] = False,
+    plain_traces: Annotated[
+        bool, typer.Option("--plain-traces", help="Only gzip traces, so that any profiler viewer opens them.")
+    ] = False,
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write a run to a folder that stands on its own: policy, manifest, every trial as a benchmark entry, transcript.
+
+    The same run gives the same bytes. `ccl-search verify DEST` checks the folder.
+    """
+    from ccl_search import assembly
+    from ccl_search.publishing.anonymising import PublishOptions
+    from ccl_search.publishing.writing import publish as write
+
+    options = PublishOptions(
+        anonymise=anonymise,
+        redact_operators=redact_operators,
+        perturb=perturb,
+        perturb_seed=perturb_seed,
+        names=tuple(name or ()),
+        metrics_only=metrics_only,
+        transcript=not no_transcript,
+        plain_traces=plain_traces,
+    )
+    with assembly.open_store(home, write=False) as store:
+        made = write(store, run, destination, options)
+    if as_json:
+        print_json(made.as_dict())
+        return
+    out = console()
+    out.print(
+        f"{made.path}: {made.trials} trials in {made.files} files, {made.bytes / 1e6:.2f} MB "
+        f"(traces as recorded: {made.trace_bytes / 1e6:.1f} MB)",
+        soft_wrap=True,
+        markup=False,
+    )
+    for line in made.statement["done"] if made.statement else ():
+        out.print(f"anonymised: {line}", soft_wrap=True, markup=False)
+    out.print(f"check it with `ccl-search verify {made.path}`", soft_wrap=True, markup=False)
