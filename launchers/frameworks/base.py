@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from launchers.frameworks.templates import build
+from launchers.shell.command import Command
 from runs.environment import Environment
 from runs.errors import BadInputError
 from runs.plan import ParallelPlan, StateBytes
@@ -55,3 +56,24 @@ class Framework(ABC):
         Raises:
             BadInputError: a value has no meaning, or the config cannot realise the workload's global batch.
         """
+
+    def command(
+        self,
+        config: Mapping[str, Any],
+        plan: ParallelPlan,
+        workload: Workload,
+        environment: Environment,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Command:
+        """The program that runs `config`: arguments, variables, files and the traces to expect.
+
+        `settings` is what the target file says about this framework (docs/frameworks.md). The arguments are those of
+        the version that the target, else the environment names; `notes` of the result say where that is a guess.
+
+        Raises:
+            BadInputError: a setting is wrong, the version cannot be told a knob or a value of it, or the plan does
+                not run the workload's global batch.
+        """
+        from launchers.frameworks.commands import command_for
+
+        return command_for(self.name, config, plan, workload, environment, settings)

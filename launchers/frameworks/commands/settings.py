@@ -1,0 +1,71 @@
+"""What a target file says about a framework: where it is, which model files, and words of the user's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from runs.errors import BadInputError
+
+Text = Annotated[str, StringConstraints(min_length=1)]
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_HUGGING_FACE = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)/?\Z")
+
+
+class FrameworkSettings(BaseModel):
+    """One framework on one target. Everything is the user's own word: it is quoted, and never comes from a policy."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version: Text | None = Field(None, description="installed release, or day of the checkout (2026-05-01)")
+    directory: Text | None = Field(None, description="checkout that the program is started in")
+    python: Text = Field("python3", description="interpreter of single processes")
+    torchrun: tuple[Text, ...] = Field(("torchrun",), description="what starts one process a device")
+    model: Text | None = Field(None, description="model as the framework names it: path, hub name, preset or module")
+    flavor: Text | None = Field(None, description="TorchTitan: size of the model, or its config function")
+    tokenizer: Text | None = Field(None, description="path of the tokenizer's files")
+    dataset: Text | None = Field(None, description="name of the data set")
+    dataset_path: Text | None = Field(None, description="path of the data set")
+    weights: Text | None = Field(None, description="how serving engines load weights; `dummy` unless set")
+    config_file: Text | None = Field(None, description="file that the framework reads its other settings from")
+    libraries: dict[Text, Text] = Field(
+        default_factory=dict, description="paths of collective libraries that stand in for NCCL (name: path)"
+    )
+    env: dict[Text, str] = Field(default_factory=dict, description="variables of the framework's processes")
+    extra: tuple[str, ...] = Field((), description="arguments added at the end")
+    command: tuple[str, ...] = Field((), description="`command` only: the program and its arguments, a template")
+    per_node: bool = Field(True, description="`command` only: one process a node, else one a device")
+    traces: tuple[Text, ...] = Field((), description="`command` only: patterns of trace files in the trace folder")
+    trace_count: int | None = Field(None, ge=1, description="`command` only: how many trace files there must be")
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Refuse variables that no shell could export."""
+        del context
+        for name in self.env:
+            if not _VARIABLE.match(name):
+                raise ValueError(f"env: {name!r} cannot be an environment variable")
+
+
+def read_settings(data: Mapping[str, Any] | None) -> FrameworkSettings:
+    """The settings of a framework from a target file's section about it.
+
+    Raises:
+        BadInputError: a key is unknown or a value is of the wrong kind; the message names the key.
+    """
+    try:
+        return FrameworkSettings.model_validate(dict(data or {}))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        known = ", ".join(FrameworkSettings.model_fields)
+        message = f"framework settings: {where}: {first['msg']}" if where else f"framework settings: {first['msg']}"
+        raise BadInputError(message, f"keys: {known}") from error
+
+
+def hub_name(source: str) -> str | None:
+    """The name of a model on the Hugging Face hub, from the address of its page; None for anything else."""
+    found = _HUGGING_FACE.match(source)
+    return found.group(1) if found else None
