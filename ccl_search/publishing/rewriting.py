@@ -171,4 +171,3 @@ def _only_known(arguments: Any) -> dict[str, Any]:
 
 def _tells_structure(name: str) -> bool:
     return name.startswith(("ProfilerStep#", "[memory]", "Memcpy", "Memset", "$core.py", "execute_", "step["))
-
