@@ -110,7 +110,7 @@ class LocalLauncher:
         """What the job left. One that ended without a result file was killed from outside."""
         folder = Path(handle["local_dir"])
         result = parse_result(LocalRunner().read(str(folder / RESULT_FILE)))
-        evidence = read_evidence(folder)
+        evidence = read_evidence(folder, handle["per_node"])
         account = Account(_seconds(handle, result), handle["xpus"], common_provenance(handle, result))
         cancelled = (folder / _CANCELLED_FILE).exists()
         return execution(

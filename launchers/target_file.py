@@ -35,8 +35,8 @@ class SshSettings(BaseModel):
 class TargetSettings(BaseModel):
     """One target. `kind` says which launcher runs it; the section of that name holds what the launcher needs.
 
-    `setup`, `env` and `launch_prefix` are the site's part of every job's script, `framework` what the framework
-    adapter needs to know (where it is installed, which version), `environment` the bundled environment it stands for.
+    `setup`, `env` and `launch_prefix` are the site's part of every job's script, `frameworks` what the adapter of each
+    framework needs to know (where it is installed, which version), `environment` the bundled one it stands for.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -48,7 +48,7 @@ class TargetSettings(BaseModel):
     setup: str = Field("", description="shell lines of every job before the command; a failing one ends the job")
     env: dict[VariableName, str] = Field(default_factory=dict)
     launch_prefix: tuple[str, ...] = ()
-    framework: dict[str, Any] = Field(default_factory=dict)
+    frameworks: dict[str, dict[str, Any]] = Field(default_factory=dict)
     time_limit_s: float | None = Field(None, gt=0)
     queue_limit_s: float | None = Field(None, gt=0, description="give up a job that has not started by then")
     parallel: int = Field(1, ge=1, description="jobs in flight at once")
@@ -63,9 +63,15 @@ class TargetSettings(BaseModel):
         strange = given - {self.kind.replace("-", "_")}
         if strange:
             raise ValueError(f"a target of kind {self.kind} has no section {', '.join(sorted(strange))}")
+        for name, section in self.frameworks.items():
+            _check_framework(name, section)
         if self.ssh is not None and self.kind != "slurm":
             raise ValueError(f"a target of kind {self.kind} has no section ssh")
         return self
+
+    def framework(self, name: str) -> dict[str, Any]:
+        """The settings of one framework on this target; empty where the file says nothing of it."""
+        return dict(self.frameworks.get(name, {}))
 
     @property
     def site(self) -> Site:
@@ -134,7 +140,9 @@ def build_launcher(target: TargetSettings, within_allocation: bool = False) -> L
         from launchers.local import LocalLauncher
 
         return LocalLauncher(target.site)
-    settings = (target.dry_run if target.kind == "dry-run" else target.tpu_vm) or {}
+    settings = dict((target.dry_run if target.kind == "dry-run" else target.tpu_vm) or {})
+    if target.kind == "tpu-vm":
+        settings = {"setup": target.setup, "env": target.env, "launch_prefix": target.launch_prefix, **settings}
     launcher: Launcher = import_module(_MODULES[target.kind]).from_settings(settings)
     return launcher
 
@@ -148,6 +156,17 @@ def _slurm(target: TargetSettings, within_allocation: bool) -> Launcher:
     from launchers.slurm.launcher import SlurmLauncher
 
     return SlurmLauncher(settings, target.site, target.runner())
+
+
+def _check_framework(name: str, section: dict[str, Any]) -> None:
+    from launchers import frameworks
+    from launchers.frameworks.commands.settings import read_settings
+
+    try:
+        frameworks.get(name)
+        read_settings(section)
+    except BadInputError as error:
+        raise ValueError(f"frameworks: {error.message} ({error.hint})") from error
 
 
 def _hint(location: tuple[int | str, ...]) -> str:

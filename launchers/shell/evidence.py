@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 
@@ -34,12 +34,16 @@ class Signature:
 
 @dataclass(frozen=True)
 class Finding:
-    """An error line, the signature it matched, the rank that wrote it, and the lines around (a whole traceback)."""
+    """An error line, the signature it matched, who wrote it, and the lines around (a whole traceback).
+
+    `rank` is a process of the framework, `node` a node whose processes share one log; both None for the job itself.
+    """
 
     line: str
     signature: str
     failure: FailureClass | None
-    rank: int | None
+    rank: int | None = None
+    node: int | None = None
     excerpt: tuple[str, ...] = ()
 
     @property
@@ -71,14 +75,15 @@ def match(line: str) -> Signature | None:
     return next((signature for signature in signatures() if signature.pattern.search(line)), None)
 
 
-def find(lines: Iterable[str], rank: int | None = None) -> Finding | None:
-    """The first and most telling error of one log; `rank` is whose log it is (lines may name another one).
+def find(lines: Iterable[str], rank: int | None = None, node: int | None = None) -> Finding | None:
+    """The first and most telling error of one log, which is that of a rank or a node (lines may name a rank, too).
 
     An out-of-memory text beats a traceback, which beats a plain error line; consequences of a failure elsewhere
     count only where there is nothing else.
     """
     best: Finding | None = None
-    for found in _findings(lines, rank):
+    for found in _findings(lines):
+        found = replace(found, rank=rank if found.rank is None else found.rank, node=node)
         if best is None or found.weight < best.weight:
             best = found
         if best.weight == 0:
@@ -86,7 +91,7 @@ def find(lines: Iterable[str], rank: int | None = None) -> Finding | None:
     return best
 
 
-def _findings(lines: Iterable[str], rank: int | None) -> Iterator[Finding]:
+def _findings(lines: Iterable[str]) -> Iterator[Finding]:
     """Errors in the order of the log. A traceback is one error, told by its last line."""
     block: list[str] = []
     for raw in lines:
@@ -104,7 +109,7 @@ def _findings(lines: Iterable[str], rank: int | None) -> Iterator[Finding]:
         signature = match(line)
         if signature is not None and not signature.ignored:
             shown = line.strip()[:_LONGEST_LINE]
-            yield Finding(shown, signature.id, signature.failure, rank if own is None else own, excerpt)
+            yield Finding(shown, signature.id, signature.failure, own, excerpt=excerpt)
 
 
 def undress(raw: str) -> tuple[str, int | None]:
@@ -138,7 +143,7 @@ _SHOWN = 6
 
 def weigh(findings: Iterable[Finding]) -> Evidence:
     """One verdict from the findings of all logs: the most telling first, equal lines of several ranks together."""
-    ordered = sorted(findings, key=lambda finding: (finding.weight, _NO_RANK if finding.rank is None else finding.rank))
+    ordered = sorted(findings, key=_order)
     if not ordered:
         return NOTHING
     telling = [finding for finding in ordered if finding.failure is not None] or ordered
@@ -152,12 +157,19 @@ def weigh(findings: Iterable[Finding]) -> Evidence:
     return Evidence(telling[0].failure, "\n".join([*lines, *excerpt]), tuple(telling))
 
 
+def _order(finding: Finding) -> tuple[int, int, int]:
+    """The most telling first; the job's own log last, because what it says the ranks' logs say better."""
+    own = [_NO_RANK if number is None else number for number in (finding.node, finding.rank)]
+    return (finding.weight, min(own), own[1])
+
+
 def _tell(group: list[Finding]) -> str:
-    ranks = sorted({finding.rank for finding in group if finding.rank is not None})
-    if not ranks:
-        return group[0].line
-    label = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {_ranges(ranks)}"
-    return f"{label}: {group[0].line}"
+    for word, numbers in (("rank", [f.rank for f in group]), ("node", [f.node for f in group])):
+        known = sorted({number for number in numbers if number is not None})
+        if known:
+            label = f"{word} {known[0]}" if len(known) == 1 else f"{word}s {_ranges(known)}"
+            return f"{label}: {group[0].line}"
+    return group[0].line
 
 
 def _ranges(ranks: list[int]) -> str:

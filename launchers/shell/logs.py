@@ -14,9 +14,9 @@ _RANK_FILE = re.compile(r"rank-(\d+)\.out\Z")
 _JOB_FILES = ("job.err", "job.out")
 
 
-def read_evidence(folder: Path) -> Evidence:
-    """What the logs in an attempt's folder say: the ranks' own, then those of the job itself."""
-    found = weigh(finding for finding in _all(folder) if finding is not None)
+def read_evidence(folder: Path, per_node: bool = True) -> Evidence:
+    """What the logs in an attempt's folder say: those of ranks (or nodes, if `per_node`), then the job's own."""
+    found = weigh(finding for finding in _all(folder, per_node) if finding is not None)
     if found is not NOTHING:
         return found
     paths = [*sorted(folder.glob("rank-*.out")), folder / "job.err"]
@@ -25,13 +25,14 @@ def read_evidence(folder: Path) -> Evidence:
     return next((Evidence(None, text) for text in told), found)
 
 
-def _all(folder: Path) -> Iterator[Finding | None]:
+def _all(folder: Path, per_node: bool) -> Iterator[Finding | None]:
     if not folder.is_dir():
         return
     for path in sorted(folder.iterdir()):
         rank = _RANK_FILE.search(path.name)
         if rank:
-            yield find(lines(path), int(rank.group(1)))
+            number = int(rank.group(1))
+            yield find(lines(path), node=number) if per_node else find(lines(path), rank=number)
     for name in _JOB_FILES:
         yield find(lines(folder / name))
 

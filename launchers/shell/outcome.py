@@ -109,6 +109,7 @@ def common_handle(launcher: str, attempt: Attempt, command: Command) -> Handle:
         "attempt_dir": attempt.attempt_dir,
         "local_dir": str(attempt.local_dir),
         "nodes": command.nodes,
+        "per_node": command.per_node,
         "xpus": command.world_size,
         "trace_globs": list(command.trace_globs),
         "trace_count": command.trace_count,

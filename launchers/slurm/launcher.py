@@ -222,9 +222,9 @@ class SlurmLauncher:
         job = latest(rows, handle["job_id"], handle["name"])
         steps = [row for row in rows if row.step and row.job_id == handle["job_id"]]
         own = [row for row in steps if job is None or row.submitted >= job.submitted]
-        state = job.state if job is not None and job.state in TERMINAL else view.state
+        state = job.state if view.state not in TERMINAL and job is not None else view.state
         folder = Path(handle["local_dir"])
-        evidence = read_evidence(folder) if folder.is_dir() else NOTHING
+        evidence = read_evidence(folder, handle["per_node"]) if folder.is_dir() else NOTHING
         never = LocalRunner().read(str(folder / _NEVER_FILE)) or ""
         return Ending(state, view.reason, job, tuple(own), control, result, evidence, view.lost, never)
 

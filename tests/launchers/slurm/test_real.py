@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -14,13 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from launchers import testing
-from launchers.base import Handle, JobState
+import metrics
+from launchers import frameworks, testing
+from launchers.base import Handle, Job, JobState
+from launchers.frameworks.commands import command_for
 from launchers.shell.command import shape
 from launchers.shell.layout import attempt_of
 from launchers.shell.outcome import common_handle
 from launchers.slurm.launcher import SlurmLauncher
 from launchers.testing import ENDLESS, FAILS, OUT_OF_MEMORY, SUCCEEDS, Bench
+from runs import catalogue
 from runs.errors import BadInputError, TargetUnavailableError
 from runs.trial import Execution, FailureClass, TrialState
 from tests.cluster.config import cgroups_usable
@@ -44,7 +48,7 @@ def until(launcher: SlurmLauncher, handle: Handle, *wanted: JobState, seconds: f
     return state
 
 
-def run(launcher: SlurmLauncher, job: jobs.Job) -> Execution:
+def run(launcher: SlurmLauncher, job: Job) -> Execution:
     handle = launcher.submit(job)
     until(launcher, handle, JobState.FINISHED)
     return launcher.collect(handle)
@@ -189,7 +193,7 @@ def test_one_process_a_device_where_the_framework_wants_that(site: Site, tmp_pat
 
 
 def test_one_ranks_memory_error_ends_all_and_is_told(site: Site, tmp_path: Path) -> None:
-    command = replace(jobs.python(jobs.TORCH_OOM, nodes=4), env={"OOM_RANK": "2"})
+    command = replace(jobs.python(jobs.TORCH_OOM, nodes=4, per_node=False), env={"OOM_RANK": "2"})
     started = time.monotonic()
     done = run(site.launcher(), jobs.job(tmp_path, command, run_id="one-oom"))
     assert done.failure is FailureClass.OOM
@@ -247,6 +251,62 @@ def test_submitting_is_quick_once_slurm_accepts(site: Site, tmp_path: Path) -> N
     assert time.monotonic() - accepted[0] < 1.0
     assert accepted[0] > started
     launcher.cancel(handle)
+
+
+# --- a framework's own program --------------------------------------------------------------------------------------
+
+STANDIN = ROOT / "tests" / "cluster" / "standin" / "torchrun"
+WORKLOAD = replace(catalogue.workload("wl4"), batch_size=64)
+CONFIGS: dict[str, dict[str, int | str]] = {
+    "seed": {"tp": 4, "dp": 4, "micro_batch_size": 1},
+    "more data parallel": {"tp": 2, "dp": 8, "micro_batch_size": 1},
+    "best": {"tp": 1, "dp": 16, "micro_batch_size": 2},
+    "too large": {"tp": 1, "dp": 16, "micro_batch_size": 4},
+    "recomputed": {"tp": 1, "dp": 16, "micro_batch_size": 4, "activation_checkpointing": "full"},
+}
+
+
+def titan_job(folder: Path, trial: int, config: dict[str, int | str], extra: tuple[str, ...] = ()) -> Job:
+    base = jobs.job(folder, None, run_id="titan", trial=trial)
+    environment = replace(base.environment, framework="torchtitan", framework_version="0.2.2")
+    plan = frameworks.get("torchtitan").plan(config, WORKLOAD, environment)
+    settings = {"torchrun": [sys.executable, "-S", str(STANDIN)], "extra": extra}
+    command = command_for("torchtitan", config, plan, WORKLOAD, environment, settings)
+    return replace(base, workload=WORKLOAD, environment=environment, config=config, plan=plan, command=command)
+
+
+def test_a_search_over_real_arguments_finds_the_best_config(site: Site, tmp_path: Path) -> None:
+    """Sixteen ranks on four nodes, five configs in the queue at once, scored from the traces they leave."""
+    launcher, steps, failures = site.launcher(), {}, {}
+    handles = {
+        name: launcher.submit(titan_job(tmp_path / str(trial), trial, config))
+        for trial, (name, config) in enumerate(CONFIGS.items())
+    }
+    for trial, (name, handle) in enumerate(handles.items()):
+        until(launcher, handle, JobState.FINISHED)
+        done = launcher.collect(handle)
+        failures[name] = done.failure
+        if done.failure is None:
+            assert done.trace_dir is not None
+            assert len(list(done.trace_dir.rglob("rank*_trace.json"))) == 16
+            job = titan_job(tmp_path / str(trial), trial, CONFIGS[name])
+            found = metrics.compute(
+                done.trace_dir, workload=WORKLOAD, environment=job.environment, plan=job.plan, metrics=["avg_step_time"]
+            )
+            steps[name] = found["avg_step_time"].value
+        else:
+            assert "nodes 0-3: torch.OutOfMemoryError: CUDA out of memory" in done.evidence
+    assert failures == {**dict.fromkeys(CONFIGS), "too large": FailureClass.OOM}
+    assert min(steps, key=lambda name: steps[name] or math.inf) == "best"
+    assert steps["best"] == pytest.approx(0.1 / 1.2, rel=1e-3)
+
+
+def test_an_argument_that_the_version_lacks_is_the_configs_failure(site: Site, tmp_path: Path) -> None:
+    job = titan_job(tmp_path, 9, CONFIGS["seed"], extra=("--training.batch_size", "8"))
+    done = run(site.launcher(), job)
+    assert done.failure is FailureClass.FRAMEWORK_ERROR
+    assert "unrecognized arguments: --training.batch_size" in done.evidence
+    assert done.provenance["argv"][-1] == "8"
 
 
 # --- drivers that die -----------------------------------------------------------------------------------------------
@@ -402,10 +462,14 @@ def test_a_dead_node(site: Site, tmp_path: Path) -> None:
 
 def test_the_controller_restarts_in_the_middle(site: Site, tmp_path: Path) -> None:
     launcher = site.launcher()
-    waiting = 'until [ -e "$CCL_JOB_DIR/go" ]; do sleep 0.2; done'
+    waiting = 'echo started; until [ -e "$CCL_JOB_DIR/go" ]; do sleep 0.2; done'
     command = jobs.bash(f"{waiting}; {jobs.WRITE_TRACE}", trace_globs=("*.json",))
     handle = launcher.submit(jobs.job(tmp_path, command, run_id="restart"))
     assert until(launcher, handle, JobState.RUNNING) is JobState.RUNNING
+    log = tmp_path / "attempt-1" / "rank-0.out"
+    while not log.exists() or not log.read_text():
+        assert launcher.poll(handle) is JobState.RUNNING
+        time.sleep(0.1)
     site.cluster.stop_controller()
     try:
         launcher.client.polling = launcher.client.polling.model_copy(update={"command_timeout_s": 3.0})

@@ -1,0 +1,1 @@
+"""Nothing but the module that is started."""
