@@ -164,7 +164,7 @@ def _check_framework(name: str, section: dict[str, Any]) -> None:
 
     try:
         frameworks.get(name)
-        read_settings(section)
+        read_settings(name, section)
     except BadInputError as error:
         raise ValueError(f"frameworks: {error.message} ({error.hint})") from error
 
