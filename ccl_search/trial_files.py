@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ccl_search.problem import Problem
     from ccl_search.settings import SearchSettings
     from ccl_search.suggestion import Suggestion
+    from launchers.shell.command import Command
     from runs.plan import ParallelPlan
 
 RECORDED_STEPS = 5
@@ -52,6 +53,7 @@ def job_for(problem: Problem, settings: SearchSettings, run_id: str, directory: 
         script=_script(settings),
         time_limit_s=settings.time_limit_s,
         settings=dict(settings.extras),
+        command=_command(problem, settings, suggestion),
     )
     directory.mkdir(parents=True, exist_ok=True)
     _write(directory / "card.yaml", card_yaml(problem, suggestion.plan))
@@ -81,6 +83,14 @@ def sha256_of(path: Path) -> str:
         while block := stream.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()
+
+
+def _command(problem: Problem, settings: SearchSettings, suggestion: Suggestion) -> Command | None:
+    """What a target that runs programs starts; a dry run needs none. `extras` holds the target's `framework` section."""
+    if settings.extras.get("kind", settings.target) == "dry-run":
+        return None
+    told = settings.extras.get("framework")
+    return problem.framework.command(suggestion.config, suggestion.plan, problem.workload, problem.environment, told)
 
 
 def _script(settings: SearchSettings) -> str:

@@ -7,7 +7,20 @@ from typing import Annotated
 
 import typer
 
-from ccl_search.cli import catalogue, compare, export, metrics, pareto, publish, record, rescore, run, validate, verify
+from ccl_search.cli import (
+    catalogue,
+    compare,
+    export,
+    metrics,
+    pareto,
+    publish,
+    record,
+    rescore,
+    run,
+    script,
+    validate,
+    verify,
+)
 from runs.errors import CclSearchError
 
 app = typer.Typer(
@@ -27,6 +40,7 @@ app.command("compare")(compare.compare)
 app.command("rescore")(rescore.rescore)
 app.command("export")(export.export)
 app.command("publish")(publish.publish)
+app.command("script")(script.script)
 app.command("verify")(verify.verify)
 app.command("workloads")(catalogue.workloads)
 app.command("environments")(catalogue.environments)

@@ -32,6 +32,6 @@ def command_for(
     settings: Mapping[str, Any] | None = None,
 ) -> Command:
     """The command that runs `config`; see `Framework.command` for the arguments and the errors."""
-    made = request(framework, config, plan, workload, environment, read_settings(settings))
+    made = request(framework, config, plan, workload, environment, read_settings(framework, settings))
     command: Command = import_module(f"{__name__}.{_BUILDERS[framework]}").build(made)
     return command

@@ -20,8 +20,8 @@ def build(made: Request) -> Command:
     Raises:
         BadInputError: the era cannot be told a knob, or Megatron-LM cannot build the model or split its layers.
     """
-    if made.settings.directory is None:
-        made.notes.append("pretrain_gpt.py is looked for in the trial's folder: set `directory` to the checkout")
+    if made.settings.path is None:
+        made.notes.append("pretrain_gpt.py is looked for in the trial's folder: set `path` to the checkout")
     world = made.plan.world_size
     words = [*fact_words(made.era, _facts(made)), *knob_words(made.era, _told(made)), *made.era.constant]
     words += ["--profile-ranks", *(str(rank) for rank in range(world))]

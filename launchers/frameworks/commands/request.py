@@ -111,7 +111,7 @@ def finish(
         per_node=per_node,
         nodes=nodes,
         xpus_per_node=xpus,
-        working_dir=made.settings.directory,
+        working_dir=made.settings.path,
         files=dict(files or {}),
         framework_version=f"{made.era.framework} {made.version} ({made.era.name})",
         notes=tuple(made.notes),

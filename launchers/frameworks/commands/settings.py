@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from runs.errors import BadInputError
 
+FRAMEWORKS = ("torchtitan", "megatron-lm", "maxtext", "vllm", "sglang", "command")
 Text = Annotated[str, StringConstraints(min_length=1)]
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _HUGGING_FACE = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)/?\Z")
@@ -21,7 +23,7 @@ class FrameworkSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: Text | None = Field(None, description="installed release, or day of the checkout (2026-05-01)")
-    directory: Text | None = Field(None, description="checkout that the program is started in")
+    path: Text | None = Field(None, description="checkout that the program is started in")
     python: Text = Field("python3", description="interpreter of single processes")
     torchrun: tuple[Text, ...] = Field(("torchrun",), description="what starts one process a device")
     model: Text | None = Field(None, description="model as the framework names it: path, hub name, preset or module")
@@ -49,14 +51,22 @@ class FrameworkSettings(BaseModel):
                 raise ValueError(f"env: {name!r} cannot be an environment variable")
 
 
-def read_settings(data: Mapping[str, Any] | None) -> FrameworkSettings:
-    """The settings of a framework from a target file's section about it.
+def read_settings(framework: str, data: Mapping[str, Any] | None) -> FrameworkSettings:
+    """The settings of `framework` from the section `framework` of a target file.
+
+    The section holds settings, or one mapping of settings for each framework, or both: then those named for the
+    framework stand over the common ones. A `~` at the start of `path` is this machine's home.
 
     Raises:
         BadInputError: a key is unknown or a value is of the wrong kind; the message names the key.
     """
+    given = dict(data or {})
+    sections = {name: given.pop(name) for name in list(given) if name in FRAMEWORKS and isinstance(given[name], dict)}
+    chosen = {**given, **sections.get(framework, {})}
+    if isinstance(chosen.get("path"), str):
+        chosen["path"] = str(Path(chosen["path"]).expanduser())
     try:
-        return FrameworkSettings.model_validate(dict(data or {}))
+        return FrameworkSettings.model_validate(chosen)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -23,10 +23,8 @@ def build(made: Request) -> Command:
     """
     traces = made.plan.world_size * made.era.traces_per_rank
     config = _told(made)
-    if made.settings.directory is None and made.settings.tokenizer is None:
-        made.notes.append(
-            "tokenizer and data set are those of a checkout: set `directory`, or `tokenizer` and a data set"
-        )
+    if made.settings.path is None and made.settings.tokenizer is None:
+        made.notes.append("tokenizer and data set are those of a checkout: set `path`, or `tokenizer` and a data set")
     if made.era.form == "python":
         source = _module(made, config)
         argv = torchrun(made, f"{Slot.JOB_DIR}/{MODULE}.py", "--module", MODULE, "--config", FUNCTION)

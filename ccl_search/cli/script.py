@@ -1,0 +1,98 @@
+"""`script`: print the exact script that a config would run, and start nothing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccl_search.cli import options
+from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json
+
+if TYPE_CHECKING:
+    from ccl_search.scripting import Script
+
+ConfigText = Annotated[
+    str, typer.Option("--config", help="Knobs, as tp=4,dp=2,micro_batch_size=1; the others ask for nothing.")
+]
+TargetFile = Annotated[
+    Path | None, typer.Option("--target", help="Target file; without one the script is for this machine.")
+]
+VersionText = Annotated[
+    str | None, typer.Option("--framework-version", help="Release or day that the arguments are for, as 0.2.2.")
+]
+TimeLimit = Annotated[float, typer.Option("--time-limit", min=1, help="Longest run, in seconds.")]
+
+
+def script(
+    config: ConfigText,
+    card: options.Card = None,
+    workload: options.Workload = None,
+    environment: options.Environment = None,
+    framework: options.Framework = None,
+    space: options.Space = None,
+    target: TargetFile = None,
+    framework_version: VersionText = None,
+    time_limit: TimeLimit = 3600.0,
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the exact script of one config, for a target or for this machine; nothing is started or written.
+
+    A config that breaks a rule of the space is refused with the rule: exit code 2. What the script needs beside it,
+    and what it expects in the trace folder, goes to stderr, or into the document of `--json`.
+    """
+    from ccl_search import scripting
+    from ccl_search.problem import ProblemSource, resolve
+    from launchers.target_file import load_target
+
+    place = load_target(target) if target is not None else None
+    where = environment or (place.environment if place is not None and card is None else None)
+    source = ProblemSource(card=card, workload=workload, environment=where, framework=framework, space=space)
+    facts = scripting.JobFacts(Path(home or "ccl-runs") / "script" / "trial-0", time_limit)
+    found = scripting.script(resolve(source), scripting.parse_config(config), place, framework_version, facts)
+    if as_json:
+        print_json(_document(found))
+    else:
+        _say(found)
+        sys.stdout.write(found.text)
+
+
+def _document(found: Script) -> dict[str, Any]:
+    command = found.command
+    return {
+        "target": found.target,
+        "framework": command.framework_version,
+        "config": found.config,
+        "script": found.text,
+        "argv": list(command.argv),
+        "env": dict(command.env),
+        "files": dict(command.files),
+        "nodes": command.nodes,
+        "xpus_per_node": command.xpus_per_node,
+        "per_node": command.per_node,
+        "traces": list(command.trace_globs),
+        "trace_count": command.trace_count,
+        "notes": list(found.notes),
+    }
+
+
+def _say(found: Script) -> None:
+    from rich.text import Text
+
+    command = found.command
+    count = "any number of" if command.trace_count is None else str(command.trace_count)
+    lines = [
+        f"{command.framework_version} on {found.target}: {_counted(command.nodes, 'node')} of {_counted(command.xpus_per_node, 'device')}",
+        f"expects {count} trace files: {', '.join(command.trace_globs)}",
+        *(f"beside the script: {name} (see --json)" for name in command.files),
+        *(f"note: {note}" for note in found.notes),
+    ]
+    for line in lines:
+        console().print(Text(line), soft_wrap=True)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
