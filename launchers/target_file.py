@@ -35,8 +35,9 @@ class SshSettings(BaseModel):
 class TargetSettings(BaseModel):
     """One target. `kind` says which launcher runs it; the section of that name holds what the launcher needs.
 
-    `setup`, `env` and `launch_prefix` are the site's part of every job's script, `frameworks` what the adapter of each
-    framework needs to know (where it is installed, which version), `environment` the bundled one it stands for.
+    `setup`, `env` and `launch_prefix` are the site's part of every job's script, `framework` what the framework
+    adapters need to know (where it is installed, which version; for all, or one mapping for each framework),
+    `environment` the bundled one it stands for.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -48,7 +49,7 @@ class TargetSettings(BaseModel):
     setup: str = Field("", description="shell lines of every job before the command; a failing one ends the job")
     env: dict[VariableName, str] = Field(default_factory=dict)
     launch_prefix: tuple[str, ...] = ()
-    frameworks: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    framework: dict[str, Any] = Field(default_factory=dict)
     time_limit_s: float | None = Field(None, gt=0)
     queue_limit_s: float | None = Field(None, gt=0, description="give up a job that has not started by then")
     parallel: int = Field(1, ge=1, description="jobs in flight at once")
@@ -63,15 +64,10 @@ class TargetSettings(BaseModel):
         strange = given - {self.kind.replace("-", "_")}
         if strange:
             raise ValueError(f"a target of kind {self.kind} has no section {', '.join(sorted(strange))}")
-        for name, section in self.frameworks.items():
-            _check_framework(name, section)
+        _check_framework(self.framework)
         if self.ssh is not None and self.kind != "slurm":
             raise ValueError(f"a target of kind {self.kind} has no section ssh")
         return self
-
-    def framework(self, name: str) -> dict[str, Any]:
-        """The settings of one framework on this target; empty where the file says nothing of it."""
-        return dict(self.frameworks.get(name, {}))
 
     @property
     def site(self) -> Site:
@@ -158,15 +154,16 @@ def _slurm(target: TargetSettings, within_allocation: bool) -> Launcher:
     return SlurmLauncher(settings, target.site, target.runner())
 
 
-def _check_framework(name: str, section: dict[str, Any]) -> None:
+def _check_framework(section: dict[str, Any]) -> None:
     from launchers import frameworks
     from launchers.frameworks.commands.settings import read_settings
 
-    try:
-        frameworks.get(name)
-        read_settings(name, section)
-    except BadInputError as error:
-        raise ValueError(f"frameworks: {error.message} ({error.hint})") from error
+    named = [name for name in section if isinstance(section[name], dict) and name in frameworks.names()]
+    for name in named or ["torchtitan"]:
+        try:
+            read_settings(name, section)
+        except BadInputError as error:
+            raise ValueError(f"{error.message} ({error.hint})") from error
 
 
 def _hint(location: tuple[int | str, ...]) -> str:
