@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,18 @@ def generate(path: Path, megabytes: float, rank: int, ranks: int, steps: int = 1
     return events + steps
 
 
+def timed(work: Callable[[], int]) -> dict[str, Any]:
+    """Wall and CPU seconds (of child processes too) of a piece of work, imports left out, and what it counted."""
+    before, start = os.times(), time.perf_counter()
+    count = work()
+    seconds, after = time.perf_counter() - start, os.times()
+    return {"seconds": seconds, "cpu": sum(after[:4]) - sum(before[:4]), "values": count}
+
+
+def _files(folder: str) -> list[Path]:
+    return sorted(Path(folder).iterdir())
+
+
 def _metrics(folder: str, cache: str | None) -> dict[str, Any]:
     """Import, then compute every metric; the seconds of the computation alone."""
     import metrics.traces.load  # noqa: F401
@@ -125,9 +138,7 @@ def _metrics(folder: str, cache: str | None) -> dict[str, Any]:
 
     for name in registry.BUNDLED:
         registry.tool(name)
-    start = time.perf_counter()
-    values = compute(folder, facts=CardFacts(), cache=cache)
-    return {"seconds": time.perf_counter() - start, "values": sum(v.value is not None for v in values.values())}
+    return timed(lambda: sum(v.value is not None for v in compute(folder, facts=CardFacts(), cache=cache).values()))
 
 
 def _msgspec(folder: str, _: str | None) -> dict[str, Any]:
@@ -140,32 +151,27 @@ def _msgspec(folder: str, _: str | None) -> dict[str, Any]:
          ("pid", Any, None), ("tid", Any, None), ("args", msgspec.Raw, msgspec.Raw(b""))],
     )  # fmt: skip
     file = msgspec.defstruct("File", [("traceEvents", list[event])])  # type: ignore[valid-type]
-    start = time.perf_counter()
-    count = sum(len(msgspec.json.decode(p.read_bytes(), type=file).traceEvents) for p in sorted(Path(folder).iterdir()))
-    return {"seconds": time.perf_counter() - start, "values": count}
+    return timed(lambda: sum(len(msgspec.json.decode(p.read_bytes(), type=file).traceEvents) for p in _files(folder)))
 
 
 def _json(folder: str, _: str | None) -> dict[str, Any]:
-    start = time.perf_counter()
-    count = sum(len(json.loads(p.read_bytes())["traceEvents"]) for p in sorted(Path(folder).iterdir()))
-    return {"seconds": time.perf_counter() - start, "values": count}
+    return timed(lambda: sum(len(json.loads(p.read_bytes())["traceEvents"]) for p in _files(folder)))
 
 
 def _orjson(folder: str, _: str | None) -> dict[str, Any]:
     import orjson
 
-    start = time.perf_counter()
-    count = sum(len(orjson.loads(p.read_bytes())["traceEvents"]) for p in sorted(Path(folder).iterdir()))
-    return {"seconds": time.perf_counter() - start, "values": count}
+    return timed(lambda: sum(len(orjson.loads(p.read_bytes())["traceEvents"]) for p in _files(folder)))
 
 
 def _hta(folder: str, _: str | None) -> dict[str, Any]:
     from hta.trace_analysis import TraceAnalysis
 
-    start = time.perf_counter()
-    analysis = TraceAnalysis(trace_dir=str(Path(folder).resolve()))
-    table = analysis.get_comm_comp_overlap(visualize=False)
-    return {"seconds": time.perf_counter() - start, "values": len(table)}
+    def overlap() -> int:
+        analysis = TraceAnalysis(trace_dir=str(Path(folder).resolve()))
+        return len(analysis.get_comm_comp_overlap(visualize=False))
+
+    return timed(overlap)
 
 
 CASES = {"metrics": _metrics, "msgspec": _msgspec, "json": _json, "orjson": _orjson, "hta": _hta}
@@ -173,13 +179,10 @@ CASES = {"metrics": _metrics, "msgspec": _msgspec, "json": _json, "orjson": _orj
 
 def _child(case: str, folder: str, cache: str | None) -> None:
     """Run one case and print its figures as JSON."""
-    before = os.times()
     found = CASES[case](folder, cache)
-    after = os.times()
-    busy = sum(after[:4]) - sum(before[:4])
     usage = resource.getrusage
     peak = max(usage(resource.RUSAGE_SELF).ru_maxrss, usage(resource.RUSAGE_CHILDREN).ru_maxrss)
-    print(json.dumps(found | {"cpu": busy, "peak_mb": peak / 1024}))
+    print(json.dumps(found | {"peak_mb": peak / 1024}))
 
 
 def measure(case: str, folder: Path, cache: Path | None = None) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,9 +41,8 @@ def compute(
     Raises:
         BadInputError: a metric or variant does not exist, or there is no readable trace.
     """
-    wanted = tuple(metrics) if metrics is not None else registry.names()
-    tools = {name: registry.tool(name) for name in wanted}
-    options = _options(wanted, rule, variant, detail)
+    tools = registry.every_tool() if metrics is None else {name: registry.tool(name) for name in metrics}
+    options = _options(tools, rule, variant, detail)
     known = facts or CardFacts.of(workload, environment, plan)
     trace = read_trace(trace_dir, cache)
     return {name: evaluate(tool, known, trace, options) for name, tool in tools.items()}
@@ -73,11 +72,11 @@ def evaluate(tool: MetricTool, facts: CardFacts, trace: Timeline, options: Optio
     return replace(value, warnings=tuple(dict.fromkeys((*value.warnings, *trace.warnings))))
 
 
-def _options(wanted: Sequence[str], rule: Rule, variant: str | None, detail: bool) -> Options:
+def _options(tools: Mapping[str, MetricTool], rule: Rule, variant: str | None, detail: bool) -> Options:
     if rule not in ("sound", "paper"):
         raise BadInputError(f"there is no rule {rule!r}", "rules: sound, paper")
-    if variant is not None and not any(variant in registry.variants(name) for name in wanted):
-        offered = sorted({v for name in wanted for v in registry.variants(name)})
+    offered = sorted({name for tool in tools.values() for name in registry.variants_of(tool)})
+    if variant is not None and variant not in offered:
         raise BadInputError(
             f"no metric asked for has a variant {variant!r}", f"variants: {', '.join(offered) or 'none'}"
         )

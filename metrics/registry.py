@@ -9,10 +9,12 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from runs.errors import BadInputError
+from runs.metric import Direction, MetricSpec, MetricValue
 
 if TYPE_CHECKING:
-    from metrics.tool import MetricTool
-    from runs.metric import MetricSpec
+    from metrics.facts import CardFacts
+    from metrics.tool import MetricTool, Options
+    from metrics.traces.timeline import Timeline
 
 GROUP = "ccl_search.metrics"
 
@@ -47,6 +49,29 @@ def canonical(name: str) -> str:
     return ALIASES.get(name, name)
 
 
+class Broken:
+    """A third-party tool that cannot be loaded, in the shape of a tool: it answers with the reason."""
+
+    def __init__(self, name: str, error: BadInputError) -> None:
+        self.SPEC = MetricSpec(name, "unknown", "?", Direction.MINIMIZE, description=error.message)
+        self._reason = error.message
+
+    def compute(self, facts: CardFacts, trace: Timeline, options: Options) -> MetricValue:
+        """Always the reason."""
+        return MetricValue.none(self.SPEC, self._reason)
+
+
+def every_tool() -> dict[str, MetricTool]:
+    """All tools by name. One that cannot be loaded is `Broken`, so that it does not cost the others."""
+    tools: dict[str, MetricTool] = {}
+    for name in names():
+        try:
+            tools[name] = tool(name)
+        except BadInputError as error:
+            tools[name] = Broken(name, error)
+    return tools
+
+
 def tool(name: str) -> MetricTool:
     """The tool of a metric, by name or alias.
 
@@ -76,6 +101,10 @@ def _load(point: EntryPoint) -> MetricTool:
             f"the metric {point.name} ({point.value}) has no SPEC and compute",
             "see docs/metrics.md for the shape of a tool",
         )
+    if spec.name != point.name:
+        raise BadInputError(
+            f"the metric {point.name} ({point.value}) calls itself {spec.name}", "name the entry point as the metric"
+        )
     return loaded
 
 
@@ -88,6 +117,11 @@ def spec(name: str) -> MetricSpec:
     return tool(name).SPEC
 
 
+def variants_of(found: MetricTool) -> dict[str, str]:
+    """Other readings of its definition that a tool offers, with what each means."""
+    return dict(getattr(found, "VARIANTS", {}))
+
+
 def variants(name: str) -> dict[str, str]:
-    """Other readings of the definition that the tool offers, with what each means."""
-    return dict(getattr(tool(name), "VARIANTS", {}))
+    """`variants_of` the tool of this name."""
+    return variants_of(tool(name))

@@ -32,7 +32,7 @@ def retractions() -> tuple[Retraction, ...]:
     """The bundled table `data/retracted.toml` and what third-party tools declare as `RETRACTED`."""
     text = resources.files("metrics").joinpath("data", "retracted.toml").read_text(encoding="utf-8")
     bundled = [_entry(entry) for entry in tomllib.loads(text).get("retracted", [])]
-    declared = [r for name in registry.plugins() for r in getattr(registry.tool(name), "RETRACTED", ())]
+    declared = [r for tool in registry.every_tool().values() for r in getattr(tool, "RETRACTED", ())]
     return (*bundled, *declared)
 
 

@@ -12,6 +12,7 @@ from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json
 
 if TYPE_CHECKING:
     from metrics.facts import CardFacts
+    from metrics.tool import MetricTool
     from runs.metric import MetricSpec, MetricValue
 
 app = typer.Typer(help="Metric tools: list them, explain one, compute values of a trace.", no_args_is_help=True)
@@ -30,9 +31,10 @@ def list_metrics(as_json: JsonFlag = False) -> None:
     """All metric tools, third-party ones too."""
     from metrics import registry
 
-    specs = [registry.spec(name) for name in registry.names()]
+    tools = registry.every_tool()
+    specs = [tool.SPEC for tool in tools.values()]
     if as_json:
-        print_json({"metrics": [_described(spec) for spec in specs]})
+        print_json({"metrics": [_described(tool) for tool in tools.values()]})
         return
     rows = [(s.name, s.unit, _arrow(s), ", ".join(s.formats) or "all", s.description) for s in specs]
     _table(f"{len(specs)} metrics", ("metric", "unit", "better", "traces", "what it is"), rows)
@@ -58,13 +60,14 @@ def _arrow(spec: MetricSpec) -> str:
     return "lower" if spec.direction.value == "minimize" else "higher"
 
 
-def _described(spec: MetricSpec) -> dict[str, Any]:
+def _described(tool: MetricTool) -> dict[str, Any]:
     from metrics import registry
 
+    spec = tool.SPEC
     return {
         "name": spec.name, "version": spec.version, "unit": spec.unit, "direction": spec.direction.value,
         "label": spec.label, "description": spec.description, "formats": list(spec.formats),
-        "phases": list(spec.phases), "aliases": list(spec.aliases), "variants": registry.variants(spec.name),
+        "phases": list(spec.phases), "aliases": list(spec.aliases), "variants": registry.variants_of(tool),
         "bundled": spec.name in registry.BUNDLED,
     }  # fmt: skip
 
@@ -81,7 +84,7 @@ def explain(
     tool = registry.tool(name)
     text = cleandoc(tool.__doc__ or "")
     if as_json:
-        print_json(_described(tool.SPEC) | {"definition": text})
+        print_json(_described(tool) | {"definition": text})
         return
     out, spec = console(), tool.SPEC
     out.print(f"{spec.name} {spec.version}: {spec.unit}, {_arrow(spec)} is better", style="bold", markup=False)

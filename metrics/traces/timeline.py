@@ -211,7 +211,9 @@ class Lane:
     @property
     def label(self) -> str:
         """How a user names it."""
-        return f"rank {self.rank}" if self.family == "kineto" else self.device
+        if self.family != "kineto":
+            return self.device
+        return f"rank {self.rank} {self.device}" if self.facts.get("devices", 1) > 1 else f"rank {self.rank}"
 
     @property
     def has_work(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -125,9 +126,9 @@ def test_devices_of_one_rank_are_lanes_of_their_own(tmp_path: Path) -> None:
     trace.kernel("a", 1_000, 2_000, launch=100, device=0)
     trace.kernel("b", 1_500, 2_000, launch=200, device=1)
     lanes, _ = reader.read(trace.write(tmp_path / "t.json"), "t.json")
-    assert [(lane.device, len(lane.kernels), len(lane.steps)) for lane in lanes] == [
-        ("device 0", 1, 1),
-        ("device 1", 1, 1),
+    assert [(lane.label, len(lane.kernels), len(lane.steps)) for lane in lanes] == [
+        ("rank 0 device 0", 1, 1),
+        ("rank 0 device 1", 1, 1),
     ]
 
 
@@ -196,6 +197,18 @@ def test_truncation_keeps_whole_events(layout: str, keep: float) -> None:
     assert found.incomplete
     whole = [len(b.start) for b in read_blocks([text]).events.device]
     assert sum(len(b.start) for b in found.events.device) <= sum(whole)
+
+
+@pytest.mark.parametrize("library", ["isal", "zlib"])
+def test_members_of_a_gzip_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+    """Two members and padding at the end, with the standard library and with isal where it is installed."""
+    if library == "zlib":
+        monkeypatch.setattr("metrics.traces.raw._zlib", lambda: zlib)
+    text = sample().text().encode()
+    path = tmp_path / "rank3.json"  # the name says nothing about compression
+    path.write_bytes(gzip.compress(text[:1000]) + gzip.compress(text[1000:]) + b"\0" * 512)
+    lane, warnings = one(path)
+    assert (len(lane.kernels), warnings) == (6, [])
 
 
 def test_truncated_gzip(tmp_path: Path) -> None:

@@ -137,9 +137,20 @@ def test_what_is_no_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, odd=module())
     with pytest.raises(BadInputError, match=r"the metric odd .* has no SPEC and compute"):
         registry.tool("odd")
+    other = MetricSpec("another", "1.0.0", "s", Direction.MINIMIZE)
+    install(monkeypatch, odd=module(SPEC=other, compute=lambda *_: None))
+    with pytest.raises(BadInputError, match=r"the metric odd .* calls itself another"):
+        registry.tool("odd")
     install(monkeypatch, gone=None)
     with pytest.raises(BadInputError, match=r"the metric gone .* cannot be loaded"):
         registry.tool("gone")
+
+
+def test_a_tool_that_cannot_be_loaded_does_not_cost_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, gone=None)
+    found = compute(trace(tmp_path))
+    assert "the metric gone (third_party_gone) cannot be loaded" in (found["gone"].reason or "")
+    assert found["avg_step_time"].value == pytest.approx(2e-3)
 
 
 def docs_example() -> str:

@@ -28,6 +28,7 @@ def lanes(contents: Contents, source: str, rank: int) -> list[Lane]:
     out = [_lane(table, launch, got, hosts, device, len(devices)) for device in devices]
     for lane, device in zip(out, devices, strict=True):
         _common(lane, contents, source, rank, device)
+        lane.facts["devices"] = len(devices)
         lane.step_kind, lane.steps = step_kind, rows(steps, slice(None)) if len(steps) else Steps()
     return out
 

@@ -51,7 +51,10 @@ class Span:
 
 @dataclass
 class Collector:
-    """Everything wanted of one file, growing chunk by chunk."""
+    """Everything wanted of one file, growing chunk by chunk.
+
+    `marked`: a profiler step was seen, so that the loops of serving engines do not matter any more.
+    """
 
     names: dict[str, int] = field(default_factory=dict)
     threads: dict[Any, int] = field(default_factory=dict)
@@ -63,6 +66,7 @@ class Collector:
     dropped: Counter[str] = field(default_factory=Counter)
     repaired: Counter[str] = field(default_factory=Counter)
     events: int = 0
+    marked: bool = False
     rows: int = 0
 
     def take(self, picked: scan.Picked) -> None:
@@ -175,6 +179,7 @@ class Collector:
             event = found[index]
             thread = self.threads.setdefault(str(event.tid), len(self.threads))
             args = _arguments(_KERNEL_ARGS, event.args) if event.name == "record_param_comms" else None
+            self.marked |= event.name.startswith("ProfilerStep#")
             self.spans.append(Span(event.name, event.cat, thread, int(start[row]), int(start[row] + dur[row]), args))
 
     def take_memory(self, found: list[ev.AnyEvent]) -> None:

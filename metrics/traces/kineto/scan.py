@@ -28,6 +28,7 @@ class Layout:
     separator: bytes
     frames: tuple[bytes, ...]
     skip: tuple[bytes, ...]
+    rare: tuple[bytes, ...]
     device: tuple[bytes, ...]
     launch: tuple[bytes, ...]
     operators: tuple[bytes, ...]
@@ -48,7 +49,8 @@ class Layout:
         return cls(
             separator=separator,
             frames=cats(_FRAME_CATS),
-            skip=(operators[0] + b"aten::", *_SKIPPED_PHASES, *cats(_SKIPPED_CATS)),
+            skip=(operators[0] + b"aten::", *_SKIPPED_PHASES, operators[0] + b"autograd::"),
+            rare=cats(_SKIPPED_CATS),
             device=cats(("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")),
             launch=cats(("cuda_runtime", "cuda_driver", "Runtime", "hip_runtime")),
             operators=operators,
@@ -76,15 +78,14 @@ def cut(layout: Layout, text: bytes) -> tuple[list[bytes], bytes] | None:
 
 def pick(layout: Layout, pieces: list[bytes], frames: bool) -> Picked:
     """The wanted events among `pieces`. `frames`: some Python frame among them may be a step of a serving loop."""
-    skip = layout.skip if frames else layout.frames + layout.skip
+    skip = layout.skip if frames else (layout.frames[0], *layout.skip)
     rest = [piece for piece in pieces if not piece.startswith(skip)]
-    if frames:
-        rest = [piece for piece in rest if b"run_batch" in piece or not piece.startswith(layout.frames)]
     device = [piece for piece in rest if piece.startswith(layout.device)]
     launch = [piece for piece in rest if piece.startswith(layout.launch)]
-    known, operators, kept = layout.device + layout.launch, layout.operators, layout.kept_operators
+    known, operators, kept = layout.device + layout.launch + layout.rare, layout.operators, layout.kept_operators
     other = [piece for piece in rest if not piece.startswith(known)]
     other = [piece for piece in other if not piece.startswith(operators) or piece.startswith(kept)]
+    other = [piece for piece in other if not piece.startswith(layout.frames) or b"run_batch" in piece]
     separator = layout.separator
     return Picked(_close(separator, device), _close(separator, launch), _close(separator, other))
 

@@ -71,7 +71,7 @@ class Stream:
         found = scan.cut(layout, text) if layout is not None else None
         if layout is not None and found is not None:
             pieces, self._text = found
-            self.out.events.take(scan.pick(layout, pieces, frames=b"run_batch" in text))
+            self.out.events.take(scan.pick(layout, pieces, frames=not self.out.events.marked and b"run_batch" in text))
             return
         cut = scan.last_boundary(text)
         if cut > 0 and self.out.events.take_list(text[:cut].rstrip().rstrip(b",")):
