@@ -11,6 +11,7 @@ from ccl_search.cli import (
     catalogue,
     compare,
     export,
+    importing,
     metrics,
     pareto,
     publish,
@@ -42,6 +43,7 @@ app.command("export")(export.export)
 app.command("publish")(publish.publish)
 app.command("script")(script.script)
 app.command("verify")(verify.verify)
+app.command("import")(importing.import_)
 app.command("workloads")(catalogue.workloads)
 app.command("environments")(catalogue.environments)
 app.command("targets")(catalogue.targets)

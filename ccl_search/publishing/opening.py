@@ -63,7 +63,8 @@ def trials(published: Published) -> list[PublishedTrial]:
     Raises:
         BadInputError: a file of a trial is missing, is no JSON, or does not have the form it should.
     """
-    folders = sorted({found[0].rstrip("/") for name in published.files if (found := _FOLDER.match(name))}, key=_number)
+    matches = map(_FOLDER.match, published.files)
+    folders = sorted({match[0].rstrip("/") for match in matches if match is not None}, key=_number)
     found = [_trial(published, folder) for folder in folders]
     if len(found) != published.manifest["trials"].get("total"):
         raise BadInputError(

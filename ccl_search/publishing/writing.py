@@ -61,7 +61,7 @@ class _Folder:
         self.listed[name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
     def put_json(self, name: str, document: Any) -> None:
-        self.put(name, json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n")
+        self.put(name, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
     @property
     def size(self) -> int:

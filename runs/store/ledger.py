@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlmodel import Session, col, select
 
 from runs.errors import BadInputError
@@ -25,24 +27,42 @@ class SqlLedger(Part):
         """
         if self._database.in_transaction:
             raise StoreError("a request cannot be committed inside an open transaction", "begin the call outside it")
+        with self._database.transaction() as session:
+            return self._add(session, request)
+
+    def _add(self, session: Session, request: LlmRequest) -> int:
         refuse_secrets(request.request, "request")
         text = canonical(request.request, "request")
+        run_row(session, request.run_id)
+        row = LlmCallRow(
+            run_id=request.run_id,
+            iteration=request.iteration,
+            turn=request.turn,
+            purpose=request.purpose,
+            model=request.model,
+            request_sha256=sha256(text),
+            request=text,
+            prompt_hash=request.prompt_hash,
+            created=now(),
+        )
+        session.add(row)
+        session.flush()
+        return _key(row)
+
+    def adopt(self, request: LlmRequest, outcome: LlmOutcome | None, attempts: Sequence[LlmAttempt] = ()) -> int:
+        """Store a call that another store recorded, whole and at once; also inside an open transaction. Its id.
+
+        Raises:
+            BadInputError: it holds a credential, or the run does not exist.
+            StoreError: it is not JSON data.
+        """
         with self._database.transaction() as session:
-            run_row(session, request.run_id)
-            row = LlmCallRow(
-                run_id=request.run_id,
-                iteration=request.iteration,
-                turn=request.turn,
-                purpose=request.purpose,
-                model=request.model,
-                request_sha256=sha256(text),
-                request=text,
-                prompt_hash=request.prompt_hash,
-                created=now(),
-            )
-            session.add(row)
-            session.flush()
-            return _key(row)
+            call_id = self._add(session, request)
+            for attempt in attempts:
+                self.attempt(call_id, attempt)
+            if outcome is not None:
+                self.finish(call_id, outcome)
+            return call_id
 
     def attempt(self, call_id: int, attempt: LlmAttempt) -> None:
         """Record one HTTP attempt; credentials in its error text are blotted out."""
