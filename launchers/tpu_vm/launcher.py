@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from launchers.base import Handle, Job, JobState
 from launchers.shell.layout import Attempt, attempt_of, required_command
@@ -20,7 +20,7 @@ from launchers.tpu_vm.gcloud import Gcloud
 from launchers.tpu_vm.ledger import Ledger, ledger_for
 from launchers.tpu_vm.obtaining import Obtaining, kept_slice
 from launchers.tpu_vm.running import Running, pack_job, worker_job
-from launchers.tpu_vm.settings import TpuSettings, accelerator_type, read_settings, slice_shape
+from launchers.tpu_vm.settings import TpuSettings, accelerator_type, slice_shape
 from launchers.tpu_vm.slices import Slices
 from launchers.tpu_vm.state import AttemptState, Phase
 from launchers.tpu_vm.troubles import ControlError, remedy
@@ -73,6 +73,7 @@ class TpuVmLauncher:
             return handle
         current = self._first_state(job, attempt)
         state.save(attempt.local_dir, current)
+        shutil.rmtree(job.trace_dir, ignore_errors=True)
         getting = self._obtaining(handle, current)
         if not self.settings.slice:
             with self._lock:
@@ -116,6 +117,7 @@ class TpuVmLauncher:
         survivors = running.end(list(range(len(running.workers)))) if current.commands else {}
         if current.commands and current.phase is not Phase.ENDED:
             Collecting(handle, current, running, self.control).fetch(False, tries=1, timeout_s=_QUICK_FETCH_S)
+            self._remove_files(running, current)
         if current.phase is not Phase.ENDED:
             current.end(self.clock(), FailureClass.CANCELLED, "cancelled")
         gone = self._let_go(current)
@@ -229,11 +231,17 @@ class TpuVmLauncher:
 
     def _tidy(self, running: Running, current: AttemptState) -> None:
         """Free a slice that goes on living: no process, no lock, no files of the trial."""
-        if not current.commands or (current.slice_key and self.settings.lifetime == "trial"):
-            return
-        everyone = list(range(len(running.workers)))
-        running.end(everyone)
-        running.workers.ask({worker: remote.remove_text(running.job(worker)) for worker in everyone}, _QUICK_FETCH_S)
+        if current.commands and self._lives_on(current):
+            running.end(list(range(len(running.workers))))
+            self._remove_files(running, current)
+
+    def _remove_files(self, running: Running, current: AttemptState) -> None:
+        if self._lives_on(current):
+            texts = {worker: remote.remove_text(running.job(worker)) for worker in range(len(running.workers))}
+            running.workers.ask(texts, _QUICK_FETCH_S)
+
+    def _lives_on(self, current: AttemptState) -> bool:
+        return not current.slice_key or self.settings.lifetime == "run"
 
     def _is_gone(self, handle: Handle, current: AttemptState) -> bool:
         try:
@@ -308,12 +316,3 @@ def control_of(settings: TpuSettings) -> ControlPlane:
     if settings.control == "google-cloud-tpu":
         return GoogleClient(str(settings.project), settings.endpoint)
     return Gcloud(settings.project, settings.gcloud)
-
-
-def from_settings(settings: dict[str, Any]) -> TpuVmLauncher:
-    """Build the launcher from a target's settings (docs/tpu.md lists them).
-
-    Raises:
-        BadInputError: a setting is unknown, missing or of the wrong kind.
-    """
-    return TpuVmLauncher(read_settings(settings))

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launchers.tpu_vm import detached, ledger
-from launchers.tpu_vm.control import Node, workers_of
+from launchers.tpu_vm.control import Endpoint, Node, workers_of
 from launchers.tpu_vm.gcloud import Gcloud, Login
 from launchers.tpu_vm.ledger import Ledger, SliceRecord
-from launchers.tpu_vm.settings import TpuSettings
+from launchers.tpu_vm.settings import TpuSettings, slice_shape
 from launchers.tpu_vm.slices import Slices, Standing, View, judge_node
 from launchers.tpu_vm.state import AttemptState, Phase
 from launchers.tpu_vm.troubles import ControlError, Trouble, remedy
@@ -143,7 +143,7 @@ class Obtaining:
         if view.standing is not Standing.READY or view.node is None:
             self.lost(view)
             return
-        endpoints = workers_of(view.node, self.workers)
+        endpoints = self._endpoints(view.node)
         self.state.master = endpoints[0].internal if endpoints else ""
         commands = self._direct(view.node) if self.settings.ssh.connect == "direct" else self._by_gcloud()
         if commands is None:
@@ -161,12 +161,17 @@ class Obtaining:
             failure = FailureClass.PREEMPTED if trouble in _TAKEN_BACK else FailureClass.NODE_FAILURE
             self.state.end(self.clock(), failure, view.text)
 
+    @staticmethod
+    def _endpoints(node: Node) -> tuple[Endpoint, ...]:
+        shape = slice_shape(node.accelerator_type)
+        return workers_of(node, shape[0] if shape else 0)
+
     def _direct(self, node: Node) -> list[list[str]]:
         ssh = self.settings.ssh
-        endpoints = workers_of(node, self.workers)
+        endpoints = self._endpoints(node)
         addresses = [e.internal if ssh.internal or not e.external else e.external for e in endpoints]
-        known = self.folder / "known_hosts" if self.state.slice_key else None
-        return direct_commands(addresses, ssh.user, ssh.key, ssh.port, ssh.options, known)
+        alias = self.state.slice_name if self.state.slice_key else ""
+        return direct_commands(addresses, ssh.user, ssh.key, ssh.port, ssh.options, alias)
 
     def _by_gcloud(self) -> list[list[str]] | None:
         control, folder = self.slices.control, self.folder / "connect"

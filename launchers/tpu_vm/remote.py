@@ -194,7 +194,7 @@ _ALIVE = r"""ccl_alive() {
 }"""
 
 # One job at a time has the TPU. An earlier attempt at the same trial is ended; another trial is waited for.
-_LOCK = r"""while ! ln -s -- "$ccl_mine" "$ccl_lock" 2>/dev/null; do
+_LOCK = r"""while ! ln -sT -- "$ccl_mine" "$ccl_lock" 2>/dev/null; do
     ccl_holder=$(readlink -- "$ccl_lock") || exit 1
     [ "$ccl_holder" != "$ccl_mine" ] || break
     ccl_pid= ccl_start=

@@ -17,6 +17,7 @@ from launchers.shell.runner import Completed, clean_environment, execute
 
 _CONNECTION_FAILED = 255
 _AT_ONCE = 32
+_KNOWN_HOSTS = "~/.ssh/ccl_search_known_hosts"
 _OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=10", "ServerAliveCountMax=3")
 _ANSWER = re.compile(r"^CCL (\w+) ?(.*)$", re.MULTILINE)
 T = TypeVar("T")
@@ -104,15 +105,22 @@ def direct_commands(
     key: str | None = None,
     port: int | None = None,
     options: Sequence[str] = (),
-    known_hosts: Path | None = None,
+    alias: str = "",
 ) -> list[list[str]]:
-    """`ssh ... --` for each address. `known_hosts` keeps the host keys of one slice apart: addresses are used again."""
+    """`ssh ... --` for each address. `alias` is the name of a new slice: addresses are used again, host keys are not.
+
+    Host keys of new slices are trusted at first sight and kept in a file of their own, by that name.
+    """
     words = ["ssh", "-T", *options]
     words += ["-i", str(Path(key).expanduser())] if key else []
     words += ["-p", str(port)] if port else []
     words += ["-o", "StrictHostKeyChecking=accept-new"]
-    words += ["-o", f'UserKnownHostsFile="{known_hosts}"'] if known_hosts else []
-    return [[*words, f"{user}@{address}" if user else address, "--"] for address in addresses]
+    words += ["-o", f"UserKnownHostsFile={_KNOWN_HOSTS}"] if alias else []
+    commands = []
+    for number, address in enumerate(addresses):
+        own = ["-o", f"HostKeyAlias={alias}-{number}"] if alias else []
+        commands.append([*words, *own, f"{user}@{address}" if user else address, "--"])
+    return commands
 
 
 def _unpack(packed: object, target: Path, worker: int) -> str:

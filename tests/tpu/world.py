@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,6 @@ from tests.tpu.workers import Worker, Workers
 
 REQUIRED = "CCL_SEARCH_REQUIRE_TPU_TESTS"
 ZONES = ("us-west4-a", "us-east5-b")
-FOUR_HOSTS, TWO_HOSTS = "v5litepod-16", "v5litepod-16"
 
 
 def missing(reason: str) -> None:
@@ -82,12 +80,13 @@ class World:
         return Gcloud("test-project", environment=environment)
 
     def launcher(self, control: ControlPlane | None = None, **settings: Any) -> TpuVmLauncher:
-        """A launcher on slices of four hosts of four chips, by Google's client and plain ssh unless said otherwise."""
-        ssh = {"connect": "direct", "user": "root", "key": str(self.workers.key)}
+        """A launcher on slices of two hosts of four chips, by Google's client and plain ssh unless said otherwise."""
+        known = ["-o", f"UserKnownHostsFile={self.workers.folder}/known_hosts"]
+        ssh = {"connect": "direct", "user": "root", "key": str(self.workers.key), "options": known}
         base: dict[str, Any] = {
             "project": "test-project",
             "zones": [ZONES[0]],
-            "accelerator": "v5litepod-16",
+            "accelerator": "v4-16",
             "runtime_version": "v2-alpha-tpuv5-lite",
             "provisioning": "direct",
             "control": "google-cloud-tpu",
@@ -97,7 +96,7 @@ class World:
 
     # --- jobs -------------------------------------------------------------------------------------------------------
 
-    def job(self, program: str, trial: int = 0, attempt: int = 1, nodes: int = 4, **changes: Any) -> Job:
+    def job(self, program: str, trial: int = 0, attempt: int = 1, nodes: int = 2, **changes: Any) -> Job:
         """A job whose every worker runs a shell program; `$1` is the worker's number."""
         command = Command(
             argv=("bash", Slot.JOB_DIR + "/program.sh", Slot.NODE_RANK),
@@ -135,7 +134,7 @@ class World:
         while (state := launcher.poll(handle)) not in (wanted, JobState.FINISHED):
             if time.monotonic() > deadline:
                 raise AssertionError(f"{state} after {seconds} s: {self.state_of(handle)}")
-            time.sleep(0.1)
+            time.sleep(0.2)
         return state
 
     def state_of(self, handle: Handle) -> str:
@@ -155,5 +154,3 @@ class World:
 
 OK = 'mkdir -p "$CCL_TRACE_DIR"; echo "{\\"rank\\": $1}" > "$CCL_TRACE_DIR/trace_$1.json"\n'
 FOREVER = "echo up; sleep 300 & wait\n"
-
-assert sys.version_info >= (3, 11)
