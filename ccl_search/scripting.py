@@ -43,7 +43,7 @@ def script(
     config, filled = complete(problem.space, given)
     refuse_violations(problem, config)
     plan = problem.framework.plan(config, problem.workload, problem.environment)
-    settings = {**(target.framework if target is not None else {}), **({"version": version} if version else {})}
+    settings = _settings(problem.framework.name, target, version)
     command = problem.framework.command(config, plan, problem.workload, problem.environment, settings)
     text = _text(job.job(problem, config, plan, command), target)
     return Script(text, command, config, target.name if target is not None else "local", (*filled, *command.notes))
@@ -140,6 +140,15 @@ def refuse_violations(problem: Problem, config: Config) -> None:
     if broken:
         others = "; ".join(map(str, broken[1:]))
         raise BadInputError(str(broken[0]), f"also broken: {others}" if others else "change the config")
+
+
+def _settings(framework: str, target: TargetSettings | None, version: str | None) -> dict[str, Any]:
+    """The target's settings with the version put in place, also over one in the framework's own mapping."""
+    given = dict(target.framework) if target is not None else {}
+    if version is None:
+        return given
+    own = given.get(framework)
+    return {**given, framework: {**(own if isinstance(own, dict) else {}), "version": version}}
 
 
 def _unasked(knob: Knob, config: Config) -> Any:

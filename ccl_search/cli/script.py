@@ -84,8 +84,9 @@ def _say(found: Script) -> None:
 
     command = found.command
     count = "any number of" if command.trace_count is None else str(command.trace_count)
+    size = f"{_counted(command.nodes, 'node')} of {_counted(command.xpus_per_node, 'device')}"
     lines = [
-        f"{command.framework_version} on {found.target}: {_counted(command.nodes, 'node')} of {_counted(command.xpus_per_node, 'device')}",
+        f"{command.framework_version} on {found.target}: {size}",
         f"expects {count} trace files: {', '.join(command.trace_globs)}",
         *(f"beside the script: {name} (see --json)" for name in command.files),
         *(f"note: {note}" for note in found.notes),

@@ -25,8 +25,6 @@ def build(made: Request) -> Command:
     world = made.plan.world_size
     words = [*fact_words(made.era, _facts(made)), *knob_words(made.era, _told(made)), *made.era.constant]
     words += ["--profile-ranks", *(str(rank) for rank in range(world))]
-    if made.settings.config_file:
-        words += ["--yaml-cfg", made.settings.config_file]
     return finish(made, torchrun(made, *made.era.start, *words), {}, world * made.era.traces_per_rank)
 
 
@@ -42,6 +40,7 @@ def _facts(made: Request) -> dict[str, Any]:
     plan, workload = made.plan, made.workload
     return {
         **_model(workload.model),
+        **_data(made),
         "seq_len": workload.seq_len,
         "max_positions": workload.seq_len,
         "global_batch": workload.batch_size,
@@ -53,6 +52,18 @@ def _facts(made: Request) -> dict[str, Any]:
         "profile_end": WARMUP_STEPS + PROFILED_STEPS,
         "tensorboard": f"{Slot.TRACE_DIR}/tensorboard",
         **_stages(workload.model.num_layers, plan.pp, plan.virtual_stages),
+    }
+
+
+def _data(made: Request) -> dict[str, Any]:
+    """Data and tokenizer: the target's, else mock data of the model's vocabulary."""
+    tokenizer, data = made.settings.tokenizer, made.settings.dataset_path
+    return {
+        "mock_data": data is None,
+        "dataset_path": data,
+        "tokenizer_type": "HuggingFaceTokenizer" if tokenizer else "NullTokenizer",
+        "tokenizer": tokenizer,
+        "vocab_size": None if tokenizer else made.workload.model.vocab_size - 1,
     }
 
 
@@ -75,7 +86,6 @@ def _model(model: ModelArchitecture) -> dict[str, Any]:
         "qk_head_dim": model.qk_nope_head_dim if latent else None,
         "qk_pos_emb_head_dim": model.qk_rope_head_dim if latent else None,
         "v_head_dim": model.v_head_dim if latent else None,
-        "vocab_size": model.vocab_size - 1,
         "untied": not model.tied_embeddings,
         "num_experts": model.num_experts or None,
         "experts_per_token": model.num_experts_per_tok or None,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from string import Formatter
 from typing import Any
 
-from launchers.frameworks.commands.request import PROFILED_STEPS, WARMUP_STEPS, Request, finish
+from launchers.frameworks.commands.request import PROFILED_STEPS, WARMUP_STEPS, Request, finish, known_collectives
 from launchers.shell.command import Command, Slot
 from runs.errors import BadInputError
 
@@ -32,8 +32,9 @@ def build(made: Request) -> Command:
     values = {**facts(made), **{key: plain(key, value) for key, value in made.config.items()}}
     argv = [filled(word, values) for word in made.settings.command]
     files = {CONFIG_FILE: _document(made)}
-    made_command = finish(made, argv, variables(made), made.settings.trace_count, files, made.settings.per_node)
-    return replace(made_command, trace_globs=made.settings.traces) if made.settings.traces else made_command
+    settings, collective = made.settings, known_collectives(made)
+    command = finish(made, argv, variables(made), settings.trace_count, files, settings.per_node, collective)
+    return replace(command, trace_globs=settings.traces) if settings.traces else command
 
 
 def facts(made: Request) -> dict[str, str]:

@@ -95,14 +95,15 @@ def finish(
     traces: int | None,
     files: Mapping[str, str] | None = None,
     per_node: bool = True,
+    collective: Mapping[str, str] | None = None,
 ) -> Command:
     """The command of a request: the user's extra words at the end, the user's variables over the framework's own.
 
-    Variables of the config (collective algorithm and library) stand over both, so that what a trial is named after
-    is what it runs.
+    Variables of the config (`collective`, by default `collective_env`) stand over both, so that what a trial is named
+    after is what it runs.
     """
     nodes, xpus = made.shape
-    collective = collective_env(made)
+    collective = collective_env(made) if collective is None else collective
     return Command(
         argv=(*argv, *made.settings.extra),
         env={**made.era.env, **env, **made.settings.env, **collective},
@@ -148,6 +149,15 @@ def collective_env(made: Request) -> dict[str, str]:
     if "collective_protocol" in config:
         found["NCCL_PROTO"] = made.choice(_PROTOCOLS, "collective_protocol", str(config["collective_protocol"]))
     return found | _library(made, str(config.get("communication_library", "nccl")).lower())
+
+
+def known_collectives(made: Request) -> dict[str, str]:
+    """As `collective_env` for a program that may take other values too: those that NCCL knows, without refusals."""
+    tables = {"collective_algorithm": ("NCCL_ALGO", _ALGORITHMS), "collective_protocol": ("NCCL_PROTO", _PROTOCOLS)}
+    if made.environment.device.xpu_type != "GPU":
+        return {}
+    found = {name: table.get(str(made.config.get(key))) for key, (name, table) in tables.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _library(made: Request, name: str) -> dict[str, str]:

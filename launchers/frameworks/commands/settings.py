@@ -71,7 +71,7 @@ def read_settings(framework: str, data: Mapping[str, Any] | None) -> FrameworkSe
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         known = ", ".join(FrameworkSettings.model_fields)
-        message = f"framework settings: {where}: {first['msg']}" if where else f"framework settings: {first['msg']}"
+        message = f"{framework}: {where}: {first['msg']}" if where else f"{framework}: {first['msg']}"
         raise BadInputError(message, f"keys: {known}") from error
 
 
