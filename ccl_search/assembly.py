@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,7 +10,7 @@ from ccl_search import targets
 from ccl_search.interrupt import Interrupt
 from ccl_search.observer import Observer, RunView
 from ccl_search.problem import Problem, ProblemSource, resolve
-from ccl_search.proposers import factory
+from ccl_search.proposers import arms, factory
 from ccl_search.recorder import Recorder
 from ccl_search.search import Search
 from ccl_search.settings import SearchSettings
@@ -22,6 +22,18 @@ if TYPE_CHECKING:
     from ccl_search.constraints import Constraints
     from policies.runner import PolicyRunner
     from runs.store import Store
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What kind of run a search is, the run it comes from, and further options to be stored with it.
+
+    An option `arms` (see `ccl_search.proposers.arms`) are policies to be tried before the proposer is asked.
+    """
+
+    kind: str
+    parent: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 def open_store(home: str | None, write: bool) -> Store:
@@ -46,21 +58,32 @@ def create(
     Raises:
         BadInputError: something named does not exist or does not fit; nothing is written then.
     """
-    from ccl_search.feasibility import require_feasible
-
     problem = resolve(source)
     for note in problem.notes:
         (observer or Observer()).notice(note)
+    return start(problem, settings, store, _seed_policy(problem, policy), observer)
+
+
+def start(
+    problem: Problem,
+    settings: SearchSettings,
+    store: Store,
+    seed_policy: str,
+    observer: Observer | None = None,
+    origin: Origin | None = None,
+) -> Search:
+    """As `create`, for a problem that is resolved already; `origin` says where a search that is no first one is from."""
+    from ccl_search.feasibility import require_feasible
+
     target = targets.find(settings.target)
     limits = _limits(settings, problem, target, observer or Observer())
     problem = replace(problem, space=limits.applied_to(problem.space))
     choice = factory.choose(settings.proposer)
     if settings.replay_llm is not None:
         settings = replace(settings, replay_llm=store.run(settings.replay_llm).id)
-    seed_policy = _seed_policy(problem, policy)
     require_feasible(problem)
     runner = _runner(settings)
-    run_id = store.create_run(_new_run(problem, settings, choice.name, seed_policy))
+    run_id = store.create_run(_from(origin, _new_run(problem, settings, choice.name, seed_policy)))
     if choice.name == "claude":
         from ccl_search.llm import prompts
 
@@ -137,7 +160,7 @@ def _search(
         problem=problem,
         settings=settings,
         recorder=recorder,
-        proposer=factory.build(proposer, settings, around),
+        proposer=arms.before(factory.build(proposer, settings, around), recorder.store.run(recorder.run_id).options),
         runner=runner,
         seed_policy=seed_policy,
         observer=watching,
@@ -199,6 +222,12 @@ def _new_run(problem: Problem, settings: SearchSettings, proposer: str, seed_pol
         product_version=version(),
         options={"settings": settings.as_dict(), "seed_policy": seed_policy},
     )
+
+
+def _from(origin: Origin | None, run: Any) -> Any:
+    if origin is None:
+        return run
+    return replace(run, kind=origin.kind, parent=origin.parent, options={**run.options, **origin.options})
 
 
 def _announce(search: Search, choice: factory.Choice) -> None:
