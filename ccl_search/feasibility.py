@@ -11,7 +11,7 @@ from ccl_search.proposers.base import TrialView
 from runs.environment import Environment
 from runs.errors import BadInputError
 from runs.plan import ParallelPlan
-from runs.space import Config, ConfigSpace, Knob, config_key
+from runs.space import Config, ConfigSpace, Knob, Violation, config_key
 from runs.trial import FailureClass
 from runs.workload import Workload
 
@@ -240,7 +240,8 @@ def _broken(space: ConfigSpace, workload: Workload, environment: Environment) ->
     """The rules that the least bad of the first configs breaks."""
     inputs = workload.policy_input(), environment.policy_input()
     found = [space.violations(config, *inputs) for config in islice(space.all_configs(), _FIRST_CONFIGS)]
-    return "; ".join(map(str, min(found, key=len)))
+    fewest: list[Violation] = min(found, key=len)
+    return "; ".join(map(str, fewest))
 
 
 def _lean_estimates(

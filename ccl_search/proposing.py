@@ -67,6 +67,7 @@ class Proposing:
             history=history,
             current_policy=next((t.policy_source for t in reversed(history) if t.policy_source), ""),
             refusals=refusals,
+            running=self.recorder.running,
             limits=self.recorder.limits,
             pareto=self.recorder.guidance() if self.settings.pareto else None,
         )

@@ -71,19 +71,27 @@ class Recorder:
 
         What the machines or the metric tools did is not held against a config.
         """
+        views = (*self.history, *self.running)
         return {
-            config_key(view.config): view
-            for _, view in self._rows
-            if view.config is not None and not _may_be_repeated(view)
+            config_key(view.config): view for view in views if view.config is not None and not _may_be_repeated(view)
         }
 
     @property
+    def running(self) -> tuple[TrialView, ...]:
+        """The trials in flight."""
+        return tuple(
+            TrialView(number, TrialState.RUNNING, config, policy_source=proposal.source, rationale=proposal.rationale)
+            for number, (_, proposal, config) in self._open.items()
+        )
+
+    @property
     def next_iteration(self) -> int:
-        """The iteration that is under way, or the next one."""
-        if not self._rows:
-            return 0
-        last = self._rows[-1][0]
-        return last + 1 if self._is_over(last) else last
+        """The first iteration that is neither over nor has a trial in flight."""
+        under_way = {iteration for iteration, _, _ in self._open.values()}
+        iteration = 0
+        while iteration in under_way or self._is_over(iteration):
+            iteration += 1
+        return iteration
 
     def progress(self, seconds: float) -> Progress:
         """What the stoppers look at: the last trial of every iteration that is over, and what was spent."""
@@ -91,7 +99,8 @@ class Recorder:
         scores = repeats.steady_scores([(view.score, view.score_spread) for view in last.values()])
         outcomes = [Outcome(view.state, s, view.failure) for view, s in zip(last.values(), scores, strict=True)]
         cost = self.store.totals(self.run_id).known_llm_cost_usd
-        return Progress(outcomes, cost, self._spent_hours, seconds)
+        begun = max(0, self.next_iteration - 1)
+        return Progress(outcomes, cost, self._spent_hours, seconds, begun)
 
     def trial_dir(self, number: int) -> Path:
         """The trial's own folder."""
@@ -240,6 +249,8 @@ class Recorder:
 
     def _is_over(self, iteration: int) -> bool:
         views = [view for row, view in self._rows if row == iteration]
+        if not views:
+            return False
         launched = any(view.failure is None or not _is_refused(view) for view in views)
         gave_up = any(view.failure is FailureClass.PROPOSAL_FAILED for view in views)
         only_cancelled = launched and all(view.state is TrialState.CANCELLED or _is_refused(view) for view in views)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ccl_search import measuring, repeats, trial_files
 from ccl_search.execution import Executor
+from ccl_search.fleet import Fleet
 from ccl_search.interrupt import Interrupt
 from ccl_search.observer import Observer
 from ccl_search.problem import Problem
@@ -71,17 +72,23 @@ class Search:
 
         Iterations whose every proposal was refused are passed over. `stop_reason` says why the search ended.
         """
-        while self._pending is None:
+        if self._pending is None:
+            self._pending = self._next()
+        return self._pending
+
+    def _next(self) -> Suggestion | None:
+        while True:
             iteration = self.recorder.next_iteration
             if iteration > 0 and (reason := self._reason_to_stop()):
                 self.stop_reason = reason
                 return None
             try:
-                self._pending = self._proposing.next(iteration) if iteration else self._proposing.seed(self.seed_policy)
+                found = self._proposing.next(iteration) if iteration else self._proposing.seed(self.seed_policy)
             except ProposerExhaustedError as error:
                 self.stop_reason = str(error)
                 return None
-        return self._pending
+            if found is not None:
+                return found
 
     def tell(
         self,
@@ -111,18 +118,29 @@ class Search:
         """
         try:
             self._take_up(executor)
-            while (suggestion := self.ask()) is not None:
-                self._launch(suggestion, executor)
+            self._fly(executor)
         except BaseException as error:
             self._leave(f"{type(error).__name__}: {error}")
             raise
         return self.finish()
 
-    def _launch(self, suggestion: Suggestion, executor: Executor) -> None:
-        self.observer.trial_launched(suggestion.number, suggestion.config)
-        job = self._job(suggestion)
+    def _fly(self, executor: Executor) -> None:
+        """Keep as many trials in flight as the settings allow, until there is nothing left to propose."""
+        fleet = Fleet(self.settings.parallel, lambda suggestion: self._execute(suggestion, executor))
+        try:
+            while True:
+                while fleet.has_room and (suggestion := self._next()) is not None:
+                    self.observer.trial_launched(suggestion.number, suggestion.config)
+                    fleet.launch(suggestion)
+                if fleet.is_empty:
+                    return
+                self._settle(*fleet.land())
+        finally:
+            fleet.close()
+
+    def _execute(self, suggestion: Suggestion, executor: Executor) -> Sequence[Execution]:
         log = self.recorder.attempt_log(suggestion.number)
-        self._settle(suggestion, repeats.execute(job, executor, log, self.settings.repeats))
+        return repeats.execute(self._job(suggestion), executor, log, self.settings.repeats)
 
     def _job(self, suggestion: Suggestion) -> Job:
         directory = self.recorder.trial_dir(suggestion.number)

@@ -36,6 +36,7 @@ class SearchSettings:
     max_seconds: float | None = None
     time_limit_s: float = 3600.0
     retries: int = 2
+    parallel: int = 1
     replay_llm: str | None = None
     effort: str | None = None
     fallback_models: tuple[str, ...] = ()

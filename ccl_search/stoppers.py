@@ -25,18 +25,20 @@ class Outcome:
 class Progress:
     """How far a search is: one outcome per finished iteration (trial 0 included) and what was spent.
 
-    `cost_usd` is None while any call's price is unknown; `known_cost_usd` sums what is known.
+    `known_cost_usd` sums the LLM calls whose price is known. `begun` counts iterations after trial 0 that are over or
+    in flight.
     """
 
     outcomes: list[Outcome] = field(default_factory=list)
     known_cost_usd: Decimal = Decimal(0)
     xpu_hours: float = 0.0
     seconds: float = 0.0
+    begun: int = 0
 
     @property
     def iterations(self) -> int:
-        """Finished iterations after trial 0."""
-        return max(0, len(self.outcomes) - 1)
+        """Iterations after trial 0 that are over or in flight."""
+        return max(self.begun, len(self.outcomes) - 1)
 
 
 class Stopper(Protocol):

@@ -43,7 +43,7 @@ class ProposalContext:
     `workload` and `environment` are the dicts a policy receives (`workload["config_space"]` included). `history`
     holds every finished trial of the run in order, pruned and failed ones too; the refusals of this very iteration
     are its last entries, `refusals` of them. `iteration` counts from 1 (trial 0 is the seed policy). `limits` are the
-    user's bounds on metrics; bounds on knobs are constraints of the space. `pareto` is there when the front itself is
+    user's bounds on metrics; bounds on knobs are constraints of the space. `running` are trials in flight. `pareto` is there when the front itself is
     wanted, not the best score.
     """
 
@@ -59,6 +59,7 @@ class ProposalContext:
     refusals: int = 0
     limits: tuple[Limit, ...] = ()
     pareto: Guidance | None = None
+    running: tuple[TrialView, ...] = ()
 
     @property
     def best(self) -> TrialView | None:

@@ -11,8 +11,9 @@ _MAX_DRAWS = 20_000
 
 
 def seen_configs(context: ProposalContext) -> set[str]:
-    """Keys of every config the run has tried or refused."""
-    return {config_key(trial.config) for trial in context.history if trial.config is not None}
+    """Keys of every config the run has tried, refused or has in flight."""
+    trials = (*context.history, *context.running)
+    return {config_key(trial.config) for trial in trials if trial.config is not None}
 
 
 def is_new_and_valid(config: Config, context: ProposalContext, seen: set[str]) -> bool:
@@ -36,7 +37,7 @@ class RandomProposer:
         Raises:
             ProposerExhaustedError: no new valid config was found, by drawing or by walking the whole space.
         """
-        draw = random.Random(f"{self._seed}:{len(context.history)}")  # noqa: S311 - sampling, not secrets
+        draw = random.Random(f"{self._seed}:{len(context.history) + len(context.running)}")  # noqa: S311 - sampling, not secrets
         seen = seen_configs(context)
         for _ in range(_MAX_DRAWS):
             config = {knob.key: draw.choice(knob.choices) for knob in context.space.knobs}
