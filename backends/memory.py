@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from backends.layout import ShardDegrees
@@ -176,7 +177,7 @@ def waves(workload: Workload, plan: ParallelPlan) -> int:
     """Times a replica serves that many sequences until its share of the batch is done; 1 for training."""
     if workload.is_training:
         return 1
-    return -(-(-(-workload.batch_size // plan.dp)) // concurrent_sequences(workload, plan))
+    return ceil(ceil(workload.batch_size / plan.dp) / concurrent_sequences(workload, plan))
 
 
 def prefill_tokens(workload: Workload, plan: ParallelPlan) -> int:

@@ -72,12 +72,16 @@ class StepFigures:
 
 @dataclass(frozen=True)
 class RankTimeline:
-    """One rank class: what ran when, its steps as (start, end) in ns, and the figures of each."""
+    """One rank class: what ran when, its steps as (start, end) in ns, and the figures of each.
+
+    `step_runs`: what belongs to each step: its own computation, and the messages that begin within it.
+    """
 
     rank_class: RankClass
     runs: tuple[TaskRun, ...]
     spans: tuple[tuple[int, int], ...]
     steps: tuple[StepFigures, ...]
+    step_runs: tuple[tuple[TaskRun, ...], ...] = ()
 
     @property
     def represents(self) -> tuple[int, ...]:

@@ -154,11 +154,8 @@ class _Writer:
         return [*self._names(), *lines]
 
     def _iterations(self, lines: list[str]) -> None:
-        by_step: dict[int, list[TaskRun]] = {}
-        for run in self.timeline.runs:
-            by_step.setdefault(run.task.step, []).append(run)
         for step, span in enumerate(self.timeline.spans):
-            runs = by_step.get(step, [])
+            runs = self.timeline.step_runs[step]
             delay = step * self._overhead_ns
             self._step(lines, self._iteration_name(runs), delay, (span[0] - delay, span[1] - delay), runs)
 
@@ -169,7 +166,7 @@ class _Writer:
         ends = [run.end for run in self.timeline.runs if run.task.step == 0 and run.task.stream == COMPUTE]
         return first[1] - max(ends) if len(self.timeline.spans) > 1 else 0
 
-    def _iteration_name(self, runs: list[TaskRun]) -> str:
+    def _iteration_name(self, runs: tuple[TaskRun, ...]) -> str:
         """The span name serving engines write: requests and tokens in prefill, then in decode."""
         work = [run.task for run in runs if run.task.phase in ("prefill", "decode")]
         requests, tokens = work[0].work if work else (0, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -102,16 +103,24 @@ def _order(run: TaskRun) -> tuple[int, int]:
 def _timeline(graph: ExecutionGraph, rank_class: RankClass, runs: list[TaskRun], end: int, extra: int) -> RankTimeline:
     spans = _spans(graph, rank_class, runs, end)
     memo, steps = _Intervals(), []
-    by_step: dict[int, list[TaskRun]] = defaultdict(list)
-    for run in runs:
-        by_step[run.task.step].append(run)
+    by_step = _by_step(graph, runs, spans)
     for step, (start, stop) in enumerate(spans):
         figures = _figures(by_step[step], (start, stop), memo)
         seconds = extra * 1e-9
         steps.append(StepFigures(**{**_fields(figures), "wall_s": figures.wall_s + seconds,
                                     "idle_s": figures.idle_s + seconds}))  # fmt: skip
     shifted = tuple((a + i * extra, b + (i + 1) * extra) for i, (a, b) in enumerate(spans))
-    return RankTimeline(rank_class, tuple(runs), shifted, tuple(steps))
+    return RankTimeline(rank_class, tuple(runs), shifted, tuple(steps), tuple(map(tuple, by_step)))
+
+
+def _by_step(graph: ExecutionGraph, runs: list[TaskRun], spans: list[tuple[int, int]]) -> list[list[TaskRun]]:
+    """Runs by step; a message of inference that begins after its iteration's end belongs to the iteration under way."""
+    found: list[list[TaskRun]] = [[] for _ in spans]
+    starts = [start for start, _ in spans]
+    for run in runs:
+        own = run.task.step if run.task.stream == COMPUTE or graph.steps == 1 else bisect_right(starts, run.start) - 1
+        found[own].append(run)
+    return found
 
 
 def _fields(figures: StepFigures) -> dict[str, float]:

@@ -7,6 +7,7 @@ import json
 import re
 import time
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,13 @@ SERVING: dict[str, tuple[Workload, dict[str, Any]]] = {
 }
 
 
+@cache
 def train(name: str) -> SimulationResult:
     workload, fields = TRAINING[name]
     return dry_run(workload, perlmutter(), training_plan(workload, **fields))
 
 
+@cache
 def serve(name: str) -> SimulationResult:
     workload, fields = SERVING[name]
     return dry_run(workload, perlmutter(), ParallelPlan("vllm", state_bytes=SERVING_STATE, **fields))
@@ -243,7 +246,7 @@ def test_passes_and_memory_are_marked(tmp_path: Path) -> None:
 
 
 def test_equal_simulations_write_equal_bytes() -> None:
-    first, second = train("experts"), train("experts")
+    first, second = train("experts"), train.__wrapped__("experts")
     assert encode_trace(first, first.timelines[1]) == encode_trace(second, second.timelines[1])
 
 
