@@ -126,8 +126,8 @@ def mean(measurements: Sequence[Measurement]) -> Measurement:
     for number, found in enumerate(measurements, 1):
         if found.failure is not None:
             return replace(found, evidence=f"repeat {number}: {found.evidence}")
-    names = measurements[0].values
-    return Measurement({name: _mean_value([found.values[name] for found in measurements]) for name in names})
+    shared = [name for name in measurements[0].values if all(name in found.values for found in measurements)]
+    return Measurement({name: _mean_value([found.values[name] for found in measurements]) for name in shared})
 
 
 def spread(value: MetricValue | None) -> float | None:
@@ -137,16 +137,24 @@ def spread(value: MetricValue | None) -> float | None:
 
 
 def score_spread(metrics: Mapping[str, MetricValue], objective: Objective) -> float | None:
-    """Largest minus smallest score that the single repeats would have; None where each was measured once."""
+    """Largest minus smallest score that the single repeats would have; None where the config was measured once.
+
+    A metric without single values (one that was told, say) counts with its value in every repeat.
+    """
     rows = {term.spec.name: _singles(metrics.get(term.spec.name)) for term in objective.terms}
-    if objective.needs_baseline or not all(rows.values()):
+    count = min((len(values) for values in rows.values() if values), default=0)
+    fixed = {name: metrics[name].value for name in rows if not rows[name] and name in metrics}
+    if not count or objective.needs_baseline or any(not rows[n] and fixed.get(n) is None for n in rows):
         return None
-    count = min(len(values) for values in rows.values())
     try:
-        scores = [objective.score({name: values[k] for name, values in rows.items()}) for k in range(count)]
+        scores = [objective.score(_repeat(rows, fixed, k)) for k in range(count)]
     except ValueError:
         return None
     return max(scores) - min(scores)
+
+
+def _repeat(rows: Mapping[str, list[float]], fixed: Mapping[str, float | None], k: int) -> dict[str, float]:
+    return {name: values[k] if values else float(fixed[name] or 0.0) for name, values in rows.items()}
 
 
 def within(difference: float, *spreads: float | None) -> bool:
@@ -156,15 +164,17 @@ def within(difference: float, *spreads: float | None) -> bool:
 
 
 def same_values(one: TrialRecord, other: TrialRecord, axes: Sequence[MetricSpec]) -> bool:
-    """Whether two trials cannot be told apart on any of the axes, given the spreads of their repeats."""
-    pairs = [(one.metrics.get(spec.name), other.metrics.get(spec.name)) for spec in axes]
+    """Whether two trials cannot be told apart on any of the axes, given the spreads of their repeats.
+
+    Without any spread nothing is known, and they are told apart.
+    """
+    spreads = [(spread(one.metrics.get(spec.name)), spread(other.metrics.get(spec.name))) for spec in axes]
+    if all(found is None for pair in spreads for found in pair):
+        return False
+    a, b = one.values, other.values
     return all(
-        a is not None
-        and b is not None
-        and a.value is not None
-        and b.value is not None
-        and within(a.value - b.value, spread(a), spread(b))
-        for a, b in pairs
+        spec.name in a and spec.name in b and within(a[spec.name] - b[spec.name], 0.0, *pair)
+        for spec, pair in zip(axes, spreads, strict=True)
     )
 
 
