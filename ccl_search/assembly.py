@@ -58,6 +58,9 @@ def create(
     Raises:
         BadInputError: something named does not exist or does not fit; nothing is written then.
     """
+    where = targets.find(settings.target).environment
+    if where is not None and source.card is None and source.environment is None:
+        source = replace(source, environment=where)
     problem = resolve(source)
     for note in problem.notes:
         (observer or Observer()).notice(note)
@@ -82,14 +85,15 @@ def start(
     if settings.replay_llm is not None:
         settings = replace(settings, replay_llm=store.run(settings.replay_llm).id)
     require_feasible(problem)
+    settings = replace(settings, extras={**settings.extras, **target.extras(problem.framework.name)})
     runner = _runner(settings)
-    run_id = store.create_run(_from(origin, _new_run(problem, settings, choice.name, seed_policy)))
+    run_id = store.create_run(_from(origin, _new_run(problem, settings, target, choice.name, seed_policy)))
     if choice.name == "claude":
         from ccl_search.llm import prompts
 
         store.add_prompt(prompts.full_text())
     recorder = Recorder(store, run_id, problem.objective, limits=limits.limits)
-    search = _search(problem, settings, recorder, choice.name, runner, seed_policy, observer)
+    search = _search(problem, settings, target, recorder, choice.name, runner, seed_policy, observer)
     _announce(search, choice)
     return search
 
@@ -118,7 +122,8 @@ def reopen(run: str, store: Store, observer: Observer | None = None) -> Search:
     store.reopen_run(record.id)
     recorder = Recorder.load(store, record.id)
     seed_policy = record.options["seed_policy"]
-    search = _search(problem, settings, recorder, record.proposer, _runner(settings), seed_policy, observer)
+    target = targets.of_run(record.target, record.target_settings)
+    search = _search(problem, settings, target, recorder, record.proposer, _runner(settings), seed_policy, observer)
     _announce(search, factory.Choice(record.proposer, f"as in run {record.id}"))
     return search
 
@@ -138,6 +143,7 @@ def _limits(settings: SearchSettings, problem: Problem, target: targets.Target, 
 def _search(
     problem: Problem,
     settings: SearchSettings,
+    target: targets.Target,
     recorder: Recorder,
     proposer: str,
     runner: PolicyRunner,
@@ -159,6 +165,7 @@ def _search(
     search = Search(
         problem=problem,
         settings=settings,
+        target=target,
         recorder=recorder,
         proposer=arms.before(factory.build(proposer, settings, around), recorder.store.run(recorder.run_id).options),
         runner=runner,
@@ -191,7 +198,9 @@ def _framework(name: str) -> Any:
     return frameworks.get(name)
 
 
-def _new_run(problem: Problem, settings: SearchSettings, proposer: str, seed_policy: str) -> Any:
+def _new_run(
+    problem: Problem, settings: SearchSettings, target: targets.Target, proposer: str, seed_policy: str
+) -> Any:
     from metrics import registry
     from runs.card import to_yaml
     from runs.store import NewRun
@@ -212,7 +221,8 @@ def _new_run(problem: Problem, settings: SearchSettings, proposer: str, seed_pol
         space=problem.space,
         objective=problem.objective,
         metrics=specs,
-        target=settings.target,
+        target=target.name,
+        target_settings=target.content,
         proposer=proposer,
         model=settings.model if proposer == "claude" else None,
         sandbox=settings.sandbox,
@@ -237,7 +247,7 @@ def _announce(search: Search, choice: factory.Choice) -> None:
             run_id=search.run_id,
             proposer=choice.name,
             reason=choice.reason,
-            target=search.settings.target,
+            target=search.target.name,
             workload=problem.workload.name,
             environment=problem.environment.name,
             framework=problem.framework.name,

@@ -18,6 +18,7 @@ from ccl_search.recorder import Recorder
 from ccl_search.settings import SearchSettings
 from ccl_search.stoppers import Progress, first_reason
 from ccl_search.suggestion import Suggestion
+from ccl_search.targets import Target
 from launchers.base import Job
 from policies.runner import PolicyRunner
 from runs.metric import MetricValue
@@ -42,6 +43,7 @@ class Search:
 
     problem: Problem
     settings: SearchSettings
+    target: Target
     recorder: Recorder
     proposer: Proposer
     runner: PolicyRunner
@@ -61,6 +63,11 @@ class Search:
     def best(self) -> TrialView | None:
         """The succeeded trial with the highest score so far."""
         return self._proposing.context(0).best
+
+    @property
+    def parallel(self) -> int:
+        """How many trials may be in flight at once."""
+        return self.settings.parallel or self.target.parallel
 
     @property
     def progress(self) -> Progress:
@@ -126,7 +133,7 @@ class Search:
 
     def _fly(self, executor: Executor) -> None:
         """Keep as many trials in flight as the settings allow, until there is nothing left to propose."""
-        fleet = Fleet(self.settings.parallel, lambda suggestion: self._execute(suggestion, executor))
+        fleet = Fleet(self.parallel, lambda suggestion: self._execute(suggestion, executor))
         try:
             while True:
                 while fleet.has_room and (suggestion := self._next()) is not None:

@@ -18,6 +18,7 @@ class SearchSettings:
     """Proposer, sandbox, target and budgets. Budgets that are None do not bind.
 
     `proposer` None means: `claude` when a key is set, else `guided`. `time_limit_s` bounds one trial's execution,
+    `parallel` is how many trials may be in flight (None: as many as the target's file says, else one),
     `retries` the repeats after transient failures. `max_cost_usd` is text to stay exact. `effort`, `fallback_models`
     and `prices` (a YAML file) are for the `claude` proposer. `constraints` are the user's texts, `pareto` asks the
     proposer for the whole front, `repeats` is how often each config is measured.
@@ -36,7 +37,7 @@ class SearchSettings:
     max_seconds: float | None = None
     time_limit_s: float = 3600.0
     retries: int = 2
-    parallel: int = 1
+    parallel: int | None = None
     replay_llm: str | None = None
     effort: str | None = None
     fallback_models: tuple[str, ...] = ()

@@ -1,27 +1,52 @@
-"""Where configs run: the targets there are, and the launcher behind each."""
+"""Where configs run: the bundled dry run, or what a target file describes, and the launcher behind each."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from launchers.base import Launcher
 from runs.errors import BadInputError
 from runs.trial import Fidelity
 
+DRY_RUN = "dry-run"
+
 
 @dataclass(frozen=True)
 class Target:
-    """A place to run trials: its `name`, what it is, the `fidelity` of its numbers, its backend if simulated."""
+    """A place to run trials. `content` is the checked content of its target file, empty for the bundled dry run.
+
+    `environment` names the bundled environment it stands for, where its file says so.
+    """
 
     name: str
+    kind: str
     description: str
     fidelity: Fidelity
     backend: str | None = None
+    environment: str | None = None
+    content: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def parallel(self) -> int:
+        """Jobs in flight at once, as the target file says; one unless it does."""
+        return int(self.content.get("parallel", 1))
+
+    def extras(self, framework: str) -> dict[str, Any]:
+        """What a trial's job needs of the target file."""
+        found: dict[str, Any] = {"kind": self.kind}
+        if self.content.get("queue_limit_s") is not None:
+            found["queue_limit_s"] = self.content["queue_limit_s"]
+        if section := (self.content.get("frameworks") or {}).get(framework):
+            found["framework"] = section
+        return found
 
 
 _BUNDLED = (
     Target(
-        "dry-run",
+        DRY_RUN,
+        DRY_RUN,
         "simulated on the built-in flow backend: memory, kernels, collectives and pipeline of every rank, as a trace",
         Fidelity.SIMULATED,
         "flow",
@@ -35,20 +60,62 @@ def bundled() -> tuple[Target, ...]:
 
 
 def find(name: str) -> Target:
-    """The target called `name`.
+    """The bundled target called `name`, or the one that the target file `name` describes.
 
     Raises:
-        BadInputError: there is none; the hint lists those there are.
+        BadInputError: there is none, or the file is wrong.
     """
     for target in _BUNDLED:
         if target.name == name:
             return target
-    raise BadInputError(f"no target is called {name!r}", f"targets: {', '.join(target.name for target in _BUNDLED)}")
+    if Path(name).suffix in (".yaml", ".yml"):
+        return read(Path(name))
+    known = ", ".join(target.name for target in _BUNDLED)
+    raise BadInputError(f"no target is called {name!r}", f"targets: {known}, or a target file (docs/targets.md)")
 
 
-def launcher(target: Target) -> Launcher:
-    """A launcher for the target."""
-    from launchers.dry_run import DryRunLauncher
+def read(path: Path) -> Target:
+    """The target that a file describes.
 
-    found: Launcher = DryRunLauncher()
-    return found
+    Raises:
+        BadInputError: the file cannot be read or is no target file; the message names the field.
+    """
+    from launchers.target_file import load_target
+
+    return _of(load_target(path).model_dump(mode="json", exclude_none=True))
+
+
+def of_run(name: str, content: dict[str, Any]) -> Target:
+    """The target of a stored run, from what was stored of its file."""
+    return _of(content) if content else find(name)
+
+
+def launcher(target: Target, within_allocation: bool = False) -> Launcher:
+    """A launcher for the target.
+
+    Raises:
+        BadInputError: a setting is wrong.
+        TargetUnavailableError: the target cannot be used from here.
+    """
+    if not target.content and not within_allocation:
+        from launchers.dry_run import DryRunLauncher
+
+        found: Launcher = DryRunLauncher()
+        return found
+    from launchers.target_file import build_launcher, parse_target
+
+    content = target.content or {"name": target.name, "kind": target.kind}
+    return build_launcher(parse_target(content, target.name), within_allocation)
+
+
+def _of(content: dict[str, Any]) -> Target:
+    simulated = content["kind"] == DRY_RUN
+    return Target(
+        name=content["name"],
+        kind=content["kind"],
+        description=content.get("description", ""),
+        fidelity=Fidelity.SIMULATED if simulated else Fidelity.MEASURED,
+        backend="flow" if simulated else None,
+        environment=content.get("environment"),
+        content=content,
+    )

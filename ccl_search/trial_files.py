@@ -86,7 +86,7 @@ def sha256_of(path: Path) -> str:
 
 
 def _command(problem: Problem, settings: SearchSettings, suggestion: Suggestion) -> Command | None:
-    """What a target that runs programs starts; a dry run needs none. `extras` holds the target's `framework` section."""
+    """What a target that runs programs starts; a dry run needs none. `extras` has the file's `framework` section."""
     if settings.extras.get("kind", settings.target) == "dry-run":
         return None
     told = settings.extras.get("framework")

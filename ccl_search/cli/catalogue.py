@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from ccl_search.cli.output import JsonFlag, print_json, print_table
+
+if TYPE_CHECKING:
+    from ccl_search.targets import Target
 
 
 def workloads(as_json: JsonFlag = False) -> None:
@@ -48,19 +54,31 @@ def environments(as_json: JsonFlag = False) -> None:
     print_table("environments", columns, rows)
 
 
-def targets(as_json: JsonFlag = False) -> None:
-    """List the targets: where configs can run."""
+def targets(
+    files: Annotated[list[Path] | None, typer.Argument(help="Target files to check and list too.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the targets: where configs can run. The dry run is bundled; others are described by target files."""
     from ccl_search import targets as known
 
-    found = [
-        {"name": t.name, "fidelity": t.fidelity.value, "backend": t.backend, "description": t.description}
-        for t in known.bundled()
-    ]
+    found = [_target(target) for target in (*known.bundled(), *map(known.read, files or []))]
     if as_json:
         print_json(found)
         return
-    rows = [[str(t["name"]), str(t["fidelity"]), str(t["backend"] or ""), str(t["description"])] for t in found]
-    print_table("targets", ["name!", "fidelity", "backend", "what it is"], rows)
+    rows = [[str(t[key] or "") for key in ("name", "kind", "fidelity", "environment", "description")] for t in found]
+    print_table("targets", ["name!", "kind!", "fidelity", "environment!", "what it is"], rows)
+
+
+def _target(target: Target) -> dict[str, Any]:
+    return {
+        "name": target.name,
+        "kind": target.kind,
+        "fidelity": target.fidelity.value,
+        "backend": target.backend,
+        "environment": target.environment,
+        "parallel": target.parallel,
+        "description": target.description,
+    }
 
 
 def _workload(name: str) -> dict[str, Any]:

@@ -114,4 +114,16 @@ TimeLimit = Annotated[float, typer.Option(help="Longest run of one trial, in sec
 Retries = Annotated[
     int, typer.Option(min=0, help="Repeats of a trial that the machines failed.", rich_help_panel=_BUDGET)
 ]
-Target = Annotated[str, typer.Option(help="Where configs run, see `targets`.", rich_help_panel=_WHERE)]
+Target = Annotated[
+    str, typer.Option(help="Where configs run: a target of `targets`, or a target file (YAML).", rich_help_panel=_WHERE)
+]
+Parallel = Annotated[
+    int | None,
+    typer.Option(min=1, help="Trials in flight at once.", show_default="the target's, else 1", rich_help_panel=_WHERE),
+]
+WithinAllocation = Annotated[
+    bool,
+    typer.Option(
+        "--within-allocation", help="Run trials in the Slurm allocation this process is in.", rich_help_panel=_WHERE
+    ),
+]

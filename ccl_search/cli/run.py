@@ -45,6 +45,8 @@ def run(
     time_limit: options.TimeLimit = 3600.0,
     retries: options.Retries = 2,
     target: options.Target = "dry-run",
+    parallel: options.Parallel = None,
+    within_allocation: options.WithinAllocation = False,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -80,6 +82,8 @@ def run(
         max_xpu_hours=max_xpu_hours,
         max_seconds=max_minutes * 60 if max_minutes is not None else None,
         time_limit_s=time_limit,
+        parallel=parallel,
+        extras={"within_allocation": True} if within_allocation else {},
         retries=retries,
         replay_llm=replay_llm,
         effort=effort,
@@ -111,11 +115,13 @@ def resume(
 def _drive(search: Search, store: Store, as_json: bool) -> None:
     from ccl_search import report, targets
     from ccl_search.execution import Executor
+    from ccl_search.fleet import OneAtATime
 
     started = time.monotonic()
     observer = search.observer
+    launcher = targets.launcher(search.target, bool(search.settings.extras.get("within_allocation")))
     executor = Executor(
-        targets.launcher(targets.find(search.settings.target)),
+        OneAtATime(launcher) if search.parallel > 1 else launcher,
         search.interrupt,
         observer.notice,
         search.settings.retries,
