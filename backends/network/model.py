@@ -10,7 +10,7 @@ import numpy as np
 
 from backends.network.algorithms import Stage
 from backends.network.collective import Collective, CollectiveTiming
-from backends.network.compile import compile_stages
+from backends.network.compiler import compile_stages
 from backends.network.engine import Engine
 from backends.network.parameters import ChunkOrder, NetworkParameters
 from backends.network.planning import chosen_algorithm, schedule, variants

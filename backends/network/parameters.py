@@ -109,3 +109,17 @@ class NetworkParameters:
             window=True,
         )
         return replace(base, congestion_control=congestion_control)
+
+    @classmethod
+    def analytical(cls) -> NetworkParameters:
+        """ASTRA-sim's congestion-aware backend: whole messages stored and forwarded, no headers, whole nanoseconds."""
+        return cls(
+            payload_bytes=2**40,
+            header_bytes=0,
+            launch_seconds=1e-8,
+            step_seconds=1e-8,
+            reduce_bandwidth=1.6e12,
+            chunk_order=ChunkOrder.SERIAL,
+            chunks=1,
+            tick=1e-9,
+        )
