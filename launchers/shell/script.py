@@ -147,6 +147,7 @@ ccl_end_children() {
 # The result file appears by renaming, last of all: where it is, nothing of the job runs any more.
 ccl_finish() {
     local code=$?
+    set +eu
     trap - EXIT
     trap '' TERM INT HUP
     [ -z "$ccl_watchdog" ] || kill -KILL -- "-$ccl_watchdog" 2>/dev/null
