@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ccl_search import assembly, constraints, measuring
-from ccl_search.problem import ProblemSource, resolve
+from ccl_search import constraints, measuring
+from ccl_search.problem import Problem, ProblemSource, resolve
 from ccl_search.settings import SearchSettings
 from metrics import registry
+from runs.card import to_yaml
 from runs.metric import MetricSpec, MetricValue
 from runs.space import Config
-from runs.store import NewTrial, Store, TrialOutcome
+from runs.store import NewRun, NewTrial, Store, TrialOutcome
 from runs.trial import FailureClass, Fidelity, TrialState
 
 GOOD: Config = {
@@ -47,8 +48,7 @@ def record(
     parsed = constraints.parse(bounds, problem.space)
     problem = replace(problem, space=parsed.applied_to(problem.space))
     settings = SearchSettings(constraints=bounds, repeats=repeats)
-    new = assembly._new_run(problem, settings, "random", POLICY)
-    run_id = store.create_run(replace(new, workload={**new.workload, **(workload or {})}))
+    run_id = store.create_run(_new_run(problem, settings, workload or {}))
     objective = problem.objective
     for number, given in enumerate(trials):
         trial = given if isinstance(given, Recorded) else Recorded(given)
@@ -66,6 +66,21 @@ def record(
 def axis(name: str) -> MetricSpec:
     """The spec of a bundled metric."""
     return registry.spec(name)
+
+
+def _new_run(problem: Problem, settings: SearchSettings, workload: Mapping[str, Any]) -> NewRun:
+    return NewRun(
+        card=to_yaml(problem.card),
+        workload={**problem.workload_input, **workload},
+        environment=problem.environment_input,
+        framework=problem.framework.name,
+        space=problem.space,
+        objective=problem.objective,
+        metrics=tuple(registry.spec(name) for name in registry.BUNDLED),
+        target="dry-run",
+        proposer="random",
+        options={"settings": settings.as_dict(), "seed_policy": POLICY},
+    )
 
 
 def _value(name: str, value: float | Sequence[float], version: str | None) -> MetricValue:
