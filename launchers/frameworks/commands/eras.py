@@ -73,6 +73,8 @@ def pick(framework: str, version: str) -> tuple[Era, str | None]:
     `0.1.0.dev20251215+cu126`), or any other text, which stands for the newest era.
     """
     table = read(framework)
+    if len(table.eras) == 1:
+        return table.eras[0], None
     text = version.strip() or table.default
     day, release = day_of(text), release_of(text)
     if day is not None:

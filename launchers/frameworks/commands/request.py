@@ -83,7 +83,7 @@ def request(
     named = settings.version or environment.framework_version
     era, warning = pick(framework, named)
     notes = [warning] if warning else []
-    if not named:
+    if not named and framework != "command":
         notes.append(f"no version of {framework} is named: arguments are those of {era.name}")
     return Request(config, plan, workload, environment, settings, era, named or era.name, notes)
 
