@@ -75,7 +75,7 @@ def start(
     observer: Observer | None = None,
     origin: Origin | None = None,
 ) -> Search:
-    """As `create`, for a problem that is resolved already; `origin` says where a search that is no first one is from."""
+    """As `create`, for a problem that is resolved already; `origin` tells where a search that is no first one is from."""
     from ccl_search.feasibility import require_feasible
 
     target = targets.find(settings.target)

@@ -16,6 +16,7 @@ from ccl_search.cli import (
     pareto,
     publish,
     record,
+    replay,
     rescore,
     run,
     script,
@@ -44,6 +45,7 @@ app.command("publish")(publish.publish)
 app.command("script")(script.script)
 app.command("verify")(verify.verify)
 app.command("import")(importing.import_)
+app.command("replay")(replay.replay)
 app.command("workloads")(catalogue.workloads)
 app.command("environments")(catalogue.environments)
 app.command("targets")(catalogue.targets)

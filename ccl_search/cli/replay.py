@@ -1,0 +1,159 @@
+"""`replay`: a published policy on another cluster, or a published search again, exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json, print_table
+from runs.errors import BadInputError
+
+if TYPE_CHECKING:
+    from ccl_search.replaying import Origin, ReplayOptions
+    from runs.store import Store
+
+
+def replay(
+    published: Annotated[
+        str,
+        typer.Argument(
+            metavar="PUBLISHED", help="A published folder or archive, a bundled one (see `policies list`), or a run."
+        ),
+    ],
+    environment: Annotated[
+        str | None,
+        typer.Option(help="Bundled environment to replay on.", show_default="the published one"),
+    ] = None,
+    target: Annotated[str, typer.Option(help="Where configs run, see `targets`.")] = "dry-run",
+    framework: Annotated[
+        str | None, typer.Option(help="Another framework; knobs are translated.", show_default="the published one")
+    ] = None,
+    refine: Annotated[int, typer.Option(min=0, help="Trials of a search that starts from the replayed policy.")] = 0,
+    proposer: Annotated[str | None, typer.Option(help="Proposer of that search, as for `run`.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of that search.", show_default="the published one")] = None,
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="How far from the best found still counts as transferred (0.05: 5 %).")
+    ] = 0.05,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Instead: the whole search again, offline, config by config.")
+    ] = False,
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a published policy, unchanged, on another cluster, and judge whether the published optimum transfers there.
+
+    It is compared with the published config taken verbatim, with the seed policy, and with a search of --refine trials.
+    With --exact the published search itself is repeated from its record: stored LLM answers, no network, no launch.
+    """
+    if exact:
+        if environment is not None or framework is not None or refine:
+            raise BadInputError(
+                "--exact repeats the search as it was", "leave out --environment, --framework, --refine"
+            )
+        _exact(published, as_json)
+        return
+    from ccl_search import assembly
+    from ccl_search.replaying import ReplayOptions
+
+    options = ReplayOptions(environment, framework, target, refine, proposer, seed)
+    with assembly.open_store(home, write=True) as store, _origin(store, published) as origin:
+        document = _run(store, origin, options, tolerance)
+    if as_json:
+        print_json(document)
+    else:
+        _show(document)
+
+
+@contextmanager
+def _origin(store: Store, text: str) -> Iterator[Origin]:
+    from ccl_search.replaying import open_path, origin_of_published, origin_of_run
+    from policies.reading import open_published
+
+    path = open_path(text)
+    if path is None:
+        if "/" in text or Path(text).suffix:
+            raise BadInputError(f"there is nothing at {text}", "give a published folder, an archive of one, or a run")
+        yield origin_of_run(store, text)
+        return
+    with open_published(path) as published:
+        yield origin_of_published(store, published)
+
+
+def _run(store: Store, origin: Origin, options: ReplayOptions, tolerance: float) -> dict[str, Any]:
+    from ccl_search import targets, verdict
+    from ccl_search.cli.progress import LiveTable
+    from ccl_search.execution import Executor
+    from ccl_search.replaying import VERDICT, prepare
+    from policies.factory import create_runner
+
+    search = prepare(store, origin, options, LiveTable(console())).search
+    notice = search.observer.notice
+    launcher = targets.launcher(targets.find(search.settings.target))
+    search.interrupt.announce = notice
+    with search.interrupt:
+        search.run(Executor(launcher, search.interrupt, notice, search.settings.retries))
+    runner = create_runner("monty" if origin.sandbox == "monty" else "process", seed=origin.seed)
+    try:
+        document = verdict.judge(store, search.run_id, origin, search.problem.environment, runner, tolerance)
+    finally:
+        runner.close()
+    store.set_option(search.run_id, VERDICT, document)
+    return document
+
+
+def _show(document: dict[str, Any]) -> None:
+    rows = [
+        [
+            arm["label"] + (f" (= {arm['same_as']})" if arm["same_as"] else ""),
+            _cell(arm["trial"]),
+            _cell(arm["score"]),
+            _cell(arm["ratio"]),
+            " ".join(f"{key}={value}" for key, value in (arm["config"] or {}).items()),
+            arm["infeasible"] or "",
+        ]
+        for arm in document["arms"]
+    ]
+    print_table(
+        f"replay {document['run_id']}: {document['objective']}",
+        ["what!", ">trial!", ">score!", ">x best!", "config", "why not"],
+        rows,
+    )
+    out = console()
+    for knob in document["knobs"]:
+        why = f" because of {', '.join(knob['because_of'])}" if knob["because_of"] else ""
+        out.print(f"{knob['knob']}: {knob['published']} -> {knob['replayed']}{why}", soft_wrap=True, markup=False)
+    for name, found in document["translations"].items():
+        changed = [note for note in found["knobs"] if note["how"] != "kept"]
+        words = ", ".join(f"{n['knob']} {n['before']} -> {n['after']} ({n['how']})" for n in changed)
+        out.print(f"translated ({name}): {words or 'every knob kept'}", soft_wrap=True, markup=False)
+    for note in document["notes"]:
+        out.print(f"note: {note}", soft_wrap=True, markup=False)
+    out.print(document["verdict"], soft_wrap=True, markup=False, style="bold")
+
+
+def _exact(text: str, as_json: bool) -> None:
+    from ccl_search.exact import replay_exactly
+    from ccl_search.replaying import open_path
+    from policies.reading import open_published
+
+    path = open_path(text)
+    if path is None:
+        raise BadInputError(f"there is no published folder {text}", "--exact needs a published folder or an archive")
+    with open_published(path) as published:
+        found = replay_exactly(published)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        for line in found.lines():
+            console().print(line, soft_wrap=True, markup=False)
+    found.require()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,297 @@
+"""Replaying a published policy on another cluster: what it gives there, next to what else could be run there.
+
+The run holds, side by side: the seed policy of the framework (trial 0), the published policy, unchanged, the published
+config, verbatim, and, where asked for, a search that starts from these. The verdict says whether the published optimum
+transfers: how far the policy's config is from the best that was found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ccl_search import assembly
+from ccl_search.problem import Problem
+from ccl_search.proposers.arms import ARMS, REFINE, Arm
+from ccl_search.proposers.base import constant_policy
+from ccl_search.publishing import opening
+from ccl_search.settings import SearchSettings
+from ccl_search.translating import Translation, translate
+from policies.runner import PolicyError
+from runs.errors import BadInputError
+from runs.objective import Objective
+from runs.space import ConfigSpace
+
+if TYPE_CHECKING:
+    from ccl_search.observer import Observer
+    from ccl_search.search import Search
+    from launchers.frameworks.base import Framework
+    from policies.reading import Published
+    from policies.runner import PolicyRunner
+    from runs.environment import Environment
+    from runs.store import Store
+    from runs.workload import Workload
+
+KIND = "replay"
+REPLAY, VERDICT = "replay", "verdict"
+"""Options of a replay's run: what is replayed, and how it came out."""
+
+SEED, POLICY, CONFIG = "seed", "policy", "config"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What is replayed: a policy with the optimum it was published for, and where that was.
+
+    `published_score` is higher-is-better, of another cluster, and never ranked with anything measured here.
+    """
+
+    name: str
+    run_id: str
+    parent: str | None
+    policy_source: str
+    config: dict[str, Any]
+    rationale: str
+    published_score: float | None
+    fidelity: str | None
+    objective: Objective
+    space: ConfigSpace
+    workload: Workload
+    environment: Environment
+    framework: str
+    settings: dict[str, Any]
+    sandbox: str
+    seed: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """What is kept of it with the replay's run."""
+        return {
+            "name": self.name, "run_id": self.run_id, "config": self.config, "rationale": self.rationale,
+            "published_score": self.published_score, "fidelity": self.fidelity, "framework": self.framework,
+            "environment": self.environment.policy_input(), "environment_name": self.environment.name,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """Where and how to replay. `framework` None: the published one. `refine` trials are added by `proposer`."""
+
+    environment: str | None = None
+    framework: str | None = None
+    target: str = "dry-run"
+    refine: int = 0
+    proposer: str | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A replay that is ready to run: the search, what is replayed, and what was translated for another framework."""
+
+    search: Search
+    origin: Origin
+    translations: dict[str, Translation] = field(default_factory=dict)
+
+
+def origin_of_published(store: Store, published: Published) -> Origin:
+    """What an open published folder holds to be replayed.
+
+    Raises:
+        BadInputError: no trial of it succeeded, or its card or space cannot be used.
+    """
+    from ccl_search.importing import find_imported, manifest_sha256
+    from ccl_search.verifying import subject
+
+    manifest, where = published.manifest, subject(published)
+    best, proposer, seed = published.best or {}, manifest["proposer"], manifest["proposer"].get("seed")
+    fidelities = manifest["target"].get("fidelity") or []
+    return Origin(
+        name=published.name,
+        run_id=str(manifest["run"].get("id")),
+        parent=find_imported(store, manifest_sha256(published)),
+        config=published.best_config,
+        policy_source=published.policy_source,
+        rationale=str(best.get("rationale") or ""),
+        published_score=best.get("score"),
+        fidelity=fidelities[0] if len(fidelities) == 1 else None,
+        objective=opening.objective(manifest),
+        space=published.space(),
+        workload=where.workload,
+        environment=where.environment,
+        framework=str(manifest["framework"].get("name")),
+        settings=manifest["settings"],
+        sandbox=str(proposer.get("sandbox") or "monty"),
+        seed=seed if type(seed) is int else 0,
+    )
+
+
+def origin_of_run(store: Store, reference: str) -> Origin:
+    """The best policy of a run in the store as something to be replayed.
+
+    Raises:
+        BadInputError: there is no such run, or no trial of it succeeded with a policy.
+    """
+    from runs.card import parse_card
+
+    run = store.run(reference)
+    best = store.best(run.id)
+    if best is None or not best.policy_source or best.config is None:
+        raise BadInputError(f"run {run.id} has no best trial with a policy", "replay another run")
+    card = parse_card(run.card, run.id).card
+    return Origin(
+        name=run.id,
+        run_id=run.id,
+        parent=run.id,
+        config=best.config,
+        policy_source=best.policy_source,
+        rationale=best.rationale,
+        published_score=best.score,
+        fidelity=best.fidelity.value if best.fidelity else None,
+        objective=run.typed_objective(),
+        space=run.config_space(),
+        workload=card.workload(),
+        environment=card.environment(),
+        framework=run.framework,
+        settings=run.options.get("settings", {}),
+        sandbox=run.sandbox or "monty",
+        seed=run.seed or 0,
+    )
+
+
+def prepare(store: Store, origin: Origin, options: ReplayOptions, observer: Observer | None = None) -> Replay:
+    """The search that replays `origin`, with its row in the store; nothing has been launched yet.
+
+    Raises:
+        BadInputError: the environment, framework or target does not exist, or nothing can run there.
+    """
+    from policies.seeds import seed_policy
+
+    problem = _problem(origin, options)
+    settings = _settings(origin, options)
+    translations: dict[str, Translation] = {}
+    arms = list(_arms(origin, problem, settings, translations))
+    kept = {
+        REPLAY: {**origin.as_dict(), "translations": {name: t.as_dict() for name, t in translations.items()}},
+        ARMS: [arm.as_dict() for arm in arms],
+        REFINE: options.refine,
+    }
+    settings = replace(settings, iterations=len(arms) + options.refine)
+    started = assembly.Origin(KIND, origin.parent, kept)
+    seed = seed_policy(problem.framework.name)
+    search = assembly.start(problem, settings, store, seed, observer, started)
+    return Replay(search, origin, translations)
+
+
+def _problem(origin: Origin, options: ReplayOptions) -> Problem:
+    from launchers import frameworks
+    from runs import catalogue
+    from runs.card import card_from
+
+    framework = frameworks.get(options.framework or origin.framework)
+    where = origin.environment if options.environment is None else catalogue.environment(options.environment)
+    version = framework.version if framework.name != origin.framework else origin.environment.framework_version
+    environment = catalogue.with_framework(where, framework.name, version)
+    objective = Objective(tuple(replace(term, baseline=None) for term in origin.objective.terms))
+    space = _space(origin, framework, environment)
+    return Problem(card_from(origin.workload, environment), origin.workload, environment, framework, space, objective)
+
+
+def _space(origin: Origin, framework: Framework, environment: Environment) -> ConfigSpace:
+    """The framework's own space there; a space that the published search brought itself stays that space."""
+    from launchers import frameworks
+
+    if framework.name != origin.framework:
+        return framework.default_space(origin.workload, environment)
+    try:
+        default = frameworks.get(origin.framework).default_space(origin.workload, origin.environment)
+    except BadInputError:
+        return origin.space
+    if (origin.space.name, origin.space.keys) != (default.name, default.keys):
+        return origin.space
+    return framework.default_space(origin.workload, environment)
+
+
+def _settings(origin: Origin, options: ReplayOptions) -> SearchSettings:
+    published = SearchSettings.from_dict(origin.settings)
+    return SearchSettings(
+        seed=origin.seed if options.seed is None else options.seed,
+        proposer=options.proposer or (None if options.refine else "guided"),
+        target=options.target,
+        sandbox=origin.sandbox,
+        time_limit_s=published.time_limit_s,
+        retries=published.retries,
+    )
+
+
+def _arms(
+    origin: Origin, problem: Problem, settings: SearchSettings, translations: dict[str, Translation]
+) -> list[Arm]:
+    if problem.framework.name == origin.framework:
+        return [
+            Arm(POLICY, origin.policy_source, f"published policy, unchanged: {origin.rationale}"),
+            Arm(CONFIG, constant_policy(origin.config), "published config, verbatim"),
+        ]
+    found = []
+    for name, config, label in _to_translate(origin, problem, settings):
+        translation = translate(config, _framework(origin), problem.space, problem.workload, problem.environment)
+        translations[name] = translation
+        rationale = f"{label}, translated from {origin.framework}: {_told(translation)}"
+        found.append(Arm(name, constant_policy(translation.config), rationale))
+    return found
+
+
+def _to_translate(origin: Origin, problem: Problem, settings: SearchSettings) -> list[tuple[str, dict[str, Any], str]]:
+    """What the policy gives for the new cluster in the words of its own framework, and the published config."""
+    found = [(CONFIG, origin.config, "published config")]
+    runner = _runner(settings)
+    try:
+        config = runner.evaluate(origin.policy_source, *own_inputs(origin, problem.environment))
+        found.insert(0, (POLICY, config, "published policy, unchanged"))
+    except (PolicyError, BadInputError):
+        pass  # the policy gives nothing there, and the verdict says so: there is no such trial
+    finally:
+        runner.close()
+    return found
+
+
+def own_inputs(origin: Origin, environment: Environment) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The policy's two inputs for another cluster that runs the framework it was written for.
+
+    Raises:
+        BadInputError: that framework has no config there.
+    """
+    from runs import catalogue
+
+    framework = _framework(origin)
+    there = catalogue.with_framework(environment, framework.name, origin.environment.framework_version)
+    space = _space(origin, framework, there)
+    workload = {**origin.workload.policy_input(), "config_space": [knob.as_dict() for knob in space.knobs]}
+    return workload, there.policy_input()
+
+
+def _framework(origin: Origin) -> Framework:
+    from launchers import frameworks
+
+    return frameworks.get(origin.framework)
+
+
+def _told(translation: Translation) -> str:
+    changed = [note for note in translation.notes if note.how != "kept"]
+    words = [f"{note.knob} {note.before} -> {note.after} ({note.how})" for note in changed]
+    return ", ".join(words) or "every knob kept"
+
+
+def _runner(settings: SearchSettings) -> PolicyRunner:
+    from policies.factory import create_runner
+
+    return create_runner(cast("Any", settings.sandbox), seed=settings.seed)
+
+
+def open_path(text: str) -> Path | None:
+    """The folder or archive that `text` names: a path, or a bundled published search; None for anything else."""
+    from policies.reading import bundled_names, bundled_path
+
+    if Path(text).exists():
+        return Path(text)
+    return bundled_path(text) if text in bundled_names() else None
