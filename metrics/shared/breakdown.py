@@ -20,7 +20,7 @@ from metrics.tool import Answer, Options, no
 from metrics.traces.timeline import NS, Lane, Timeline
 from runs.metric import MetricSpec, MetricValue
 
-PARTS = ("compute", "exposed_comm", "overlapped_comm", "memory", "idle")
+LAST = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,19 @@ def device_windows(lane: Lane, options: Options) -> list[tuple[int, int]]:
     if work.attribution(lane, options) != "launch":
         return windows
     first = _first_work(lane, len(windows))
-    return [(f, f + end - start) if f >= 0 else (start, end) for f, (start, end) in zip(first, windows, strict=True)]
+    return [
+        (begin, begin + end - start) if begin != LAST else (start, end)
+        for begin, (start, end) in zip(first, windows, strict=True)
+    ]
 
 
 def _first_work(lane: Lane, count: int) -> list[int]:
-    """When the first kernel or copy that each inner step launched starts; -1 for a step that launched none."""
+    """When the first kernel or copy that each inner step launched starts; `LAST` for a step that launched none."""
     step = np.concatenate([work.kernel_steps(lane), work.step_rows(lane, lane.copies.launch)])
     start = np.concatenate([lane.kernels.start, lane.copies.start])
-    first = np.full(count, np.iinfo(np.int64).max)
+    first = np.full(count, LAST)
     np.minimum.at(first, step[step >= 0], start[step >= 0])
-    return [int(f) if f < np.iinfo(np.int64).max else -1 for f in first]
+    return [int(begin) for begin in first]
 
 
 def of_window(lane: Lane, start: int, end: int) -> Breakdown:

@@ -11,7 +11,7 @@ import metrics.intervals as intervals
 from metrics.shared import answers, work
 from metrics.shared.work import Attribution, Work
 from metrics.tool import Answer, Options, no
-from metrics.traces.timeline import Lane, Timeline
+from metrics.traces.timeline import NEVER, Lane, Timeline
 from runs.metric import MetricSpec, MetricValue
 
 NO_COMMUNICATION = "no communication kernels, the ratio is 0/0"
@@ -34,14 +34,14 @@ def steps_of(lane: Lane, rule: Attribution, options: Options) -> list[Work]:
 
 
 def _launch_or_window(lane: Lane) -> list[Work]:
-    launch = np.where(lane.kernels.launch >= 0, lane.kernels.launch, lane.kernels.start)
+    launch = np.where(lane.kernels.launch != NEVER, lane.kernels.launch, lane.kernels.start)
     return work.by_rows(lane, work.step_rows(lane, launch))
 
 
 def _mean(values: list[float], lane: Lane, rule: Attribution, options: Options, empty: str) -> Answer:
     if not values:
         return no(empty)
-    missing = int((lane.kernels.launch < 0).sum()) if rule == "launch" else 0
+    missing = int((lane.kernels.launch == NEVER).sum()) if rule == "launch" else 0
     notes: dict[str, Any] = {"rule": rule} | ({"kernels_without_recorded_launch": missing} if missing else {})
     return Answer(sum(values) / len(values), steps=tuple(values), notes=notes)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from metrics.shared import work
 from metrics.tool import Answer, Options, no
-from metrics.traces.timeline import Lane, StepKind, Timeline
+from metrics.traces.timeline import NEVER, Lane, StepKind, Timeline
 from runs.metric import MetricSpec, MetricValue
 
 NOT_SERVING = "training trace or no serving span"
@@ -37,7 +37,7 @@ def iteration_ns(lane: Lane, options: Options) -> list[int]:
     if options.variant != "to_gpu_end" or not len(lane.kernels):
         return spans
     ends = _gpu_ends(lane)
-    return [max(int(end - start), span) if end > 0 else span
+    return [max(int(end - start), span) if end != NEVER else span
             for start, end, span in zip(lane.steps.start.tolist(), ends, spans, strict=True)]  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def _gpu_ends(lane: Lane) -> list[int]:
     starts = lane.steps.start
     at = np.searchsorted(starts, lane.kernels.launch, "right") - 1
     inside = (at >= 0) & (lane.kernels.launch <= lane.steps.end[np.maximum(at, 0)])
-    ends = np.zeros(len(starts), np.int64)
+    ends = np.full(len(starts), NEVER)
     np.maximum.at(ends, at[inside], lane.kernels.end[inside])
     return [int(end) for end in ends]
 

@@ -83,7 +83,7 @@ def step_rows(lane: Lane, launch: Ints) -> Ints:
     if not len(starts):
         return np.full(len(launch), -1, np.int64)
     at = np.searchsorted(starts, launch, "right") - 1
-    inside = (at >= 0) & (launch <= ends[np.maximum(at, 0)]) & (launch >= 0)
+    inside = (at >= 0) & (launch <= ends[np.maximum(at, 0)])
     return np.where(inside, at, -1)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-READER_VERSION = 1
+READER_VERSION = 2
 _SETTLED = 1.0
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import metrics.identify as identify
-from metrics.traces.timeline import Collectives, Copies, CopyKind, Ints, Kernels, Lane, Reals, Samples
+from metrics.traces.timeline import NEVER, Collectives, Copies, CopyKind, Ints, Kernels, Lane, Reals, Samples
 
 NO_STEPS = "an Nsight Systems capture has no step spans; Table 3 gives this metric for Kineto/XLA traces only"
 NO_SM_COUNT = "no SM count in the file (no TARGET_INFO_CUDA_DEVICE.numMultiprocessors, no TARGET_INFO_GPU.smCount)"
@@ -170,7 +170,7 @@ def _fill(lane: Lane, names: Names, kernels: list[Any], copies: list[Any], memse
     moves = [(*c[:2], _COPY_KINDS.get(c[2], CopyKind.OTHER), c[3]) for c in copies]
     moves += [(*m[:2], CopyKind.MEMSET, m[3]) for m in memsets]
     start, end, kind, size = (_column([row[i] for row in moves]) for i in range(4))
-    lane.copies = Copies(start, end, kind, size, np.full(len(moves), -1, np.int64))
+    lane.copies = Copies(start, end, kind, size, np.full(len(moves), NEVER))
 
 
 def _column(values: list[Any]) -> Ints:
@@ -183,7 +183,7 @@ def _kernels(lane: Lane, names: Ints, rows: list[Any]) -> Kernels:
     empty = np.empty(0, np.int64)
     return Kernels(
         start=_column([r[0] for r in rows]), end=_column([r[1] for r in rows]), name=names,
-        stream=_column([r[2] for r in rows]), launch=np.full(len(rows), -1, np.int64), coverage=_coverage(lane, rows),
+        stream=_column([r[2] for r in rows]), launch=np.full(len(rows), NEVER), coverage=_coverage(lane, rows),
         comm=comm[names] if rows else empty, flags=flags[names] if rows else empty,
     )  # fmt: skip
 

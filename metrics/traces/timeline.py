@@ -63,6 +63,7 @@ class StepKind(IntEnum):
     MIXED = 3
 
 
+NEVER = -(2**63)  # `launch` of a kernel or copy whose launching call was not recorded (clocks may be negative)
 MOE = 1  # bit of `Kernels.flags`: expert GEMM, routing, dispatch, combine or finalize
 COPY_OP = 2  # bit of `Kernels.flags`: an XLA copy-start or copy-done, which is neither compute nor communication
 IN_FLIGHT = 4  # bit of `Kernels.flags`: not an op but the time of an asynchronous collective from start to end of done
@@ -78,8 +79,8 @@ def _reals() -> Reals:
 
 @dataclass
 class Kernels:
-    """Device kernels in file order. `name` indexes `Lane.names`; `launch` is the host time of the launching call (-1:
-    not recorded); `coverage` is blocks per SM (NaN: unknown); `comm` is 1 for communication, 0 for
+    """Device kernels in file order. `name` indexes `Lane.names`; `launch` is the host time of the launching call
+    (`NEVER`: not recorded); `coverage` is blocks per SM (NaN: unknown); `comm` is 1 for communication, 0 for
     compute, 2 for XLA copy ops; `flags` are bits such as `MOE`."""
 
     start: Ints = field(default_factory=_ints)

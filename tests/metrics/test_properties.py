@@ -74,7 +74,7 @@ def test_parts_sum_to_the_step(
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(work, min_size=1, max_size=12), steps, st.integers(0, 1_800_000_000_000_000_000))
+@given(st.lists(work, min_size=1, max_size=12), steps, st.integers(-(10**16), 1_800_000_000_000_000_000))
 def test_the_clocks_origin_changes_nothing(
     pieces: list[tuple[str, int, int, int, int]], spans: list[tuple[int, int]], base: int
 ) -> None:

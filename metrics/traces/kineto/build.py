@@ -11,7 +11,7 @@ from metrics.traces.kineto.collect import Block, Collector, Span
 from metrics.traces.kineto.comm import HostAnnotations, collectives
 from metrics.traces.kineto.spans import find_steps
 from metrics.traces.kineto.stream import Contents
-from metrics.traces.timeline import Copies, Ints, Kernels, Lane, Marks, Steps, rows
+from metrics.traces.timeline import NEVER, Copies, Ints, Kernels, Lane, Marks, Steps, rows
 
 NO_COVERAGE = "kernel records have no 'blocks per SM' (ROCm and simulated traces do not write it)"
 NO_GPU = "no GPU kernel events in the trace"
@@ -58,18 +58,19 @@ def _join(blocks: list[Block]) -> Block:
 
 
 def _launch_columns(correlation: Ints, got: Collector) -> tuple[Ints, Ints]:
-    """Time and thread of the call that launched each device event, by correlation id; -1 where it was not recorded."""
-    missing = np.full(len(correlation), -1, np.int64)
+    """Time and thread of the call that launched each device event, by correlation id; `NEVER` and -1 where none was
+    recorded."""
+    never, nowhere = np.full(len(correlation), NEVER), np.full(len(correlation), -1, np.int64)
     if not got.launch or not len(correlation):
-        return missing, missing.copy()
+        return never, nowhere
     ids, times, threads = (np.concatenate(column) for column in zip(*got.launch, strict=True))
     if not len(ids):
-        return missing, missing.copy()
+        return never, nowhere
     order = np.argsort(ids, kind="stable")
     ids = ids[order]
     at = np.minimum(np.searchsorted(ids, correlation), len(ids) - 1)
     found = (ids[at] == correlation) & (correlation >= 0)
-    return np.where(found, times[order][at], -1), np.where(found, threads[order][at], -1)
+    return np.where(found, times[order][at], NEVER), np.where(found, threads[order][at], -1)
 
 
 def _lane(
@@ -86,7 +87,7 @@ def _lane(
     found, lane.groups = collectives(comm_rows, names, table.name, got.comm_args, launch, hosts)
     found.kernel = np.searchsorted(kernel_rows, comm_rows)
     lane.collectives = found
-    lane.launches = bool((lane.kernels.launch >= 0).any())
+    lane.launches = bool((lane.kernels.launch != NEVER).any())
     lane.marks = _marks(got.spans, got.memory, device, devices)
     lane.why = _why(lane)
     return lane

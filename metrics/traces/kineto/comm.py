@@ -12,7 +12,7 @@ import numpy as np
 import metrics.identify as identify
 from metrics.traces.kineto.collect import Span
 from metrics.traces.kineto.events import KernelArgs
-from metrics.traces.timeline import Collectives, Ints, Op
+from metrics.traces.timeline import NEVER, Collectives, Ints, Op
 
 
 @dataclass
@@ -58,14 +58,15 @@ def collectives(
 ) -> tuple[Collectives, list[str]]:
     """One row for each kernel in `rows`, and the names of the process groups.
 
-    `args` holds kernels' own collective arguments by row, `launches` launch time and thread of every kernel (-1: none).
+    `args` holds kernels' own collective arguments by row, `launches` launch time and thread of every kernel (`NEVER`,
+    -1: none).
     """
     groups: dict[str, int] = {}
     out = []
     called = zip(rows.tolist(), launches[0][rows].tolist(), launches[1][rows].tolist(), strict=True)
     for kernel, (row, time, thread) in enumerate(called):
         own = args.get(row)
-        host = hosts.around(thread, time) if own is None and time >= 0 else Annotation(Op.UNKNOWN, None)
+        host = hosts.around(thread, time) if own is None and time != NEVER else Annotation(Op.UNKNOWN, None)
         best = own or host.args
         op = identify.op_of_collective(str(own.collective)) if own else host.op
         if op is Op.UNKNOWN:

@@ -8,7 +8,7 @@ import numpy as np
 
 import metrics.identify as identify
 from metrics.traces.kineto.events import nanoseconds
-from metrics.traces.timeline import Collectives, Copies, CopyKind, Kernels, Lane
+from metrics.traces.timeline import NEVER, Collectives, Copies, CopyKind, Kernels, Lane
 from metrics.traces.xla.events import Device, Event, Profile
 from metrics.traces.xla.steps import NO_STEPS, find_steps
 
@@ -48,7 +48,7 @@ def _kernels(out: Lane, events: list[Event]) -> None:
     empty = np.empty(0, np.int64)
     out.names = list(names)
     out.kernels = Kernels(
-        start=start[keep], end=start[keep] + duration[keep], name=ids, stream=nothing, launch=nothing,
+        start=start[keep], end=start[keep] + duration[keep], name=ids, stream=nothing, launch=np.full(len(keep), NEVER),
         coverage=np.full(len(keep), np.nan), comm=comm[ids] if keep else empty, flags=flags[ids] if keep else empty,
     )  # fmt: skip
     rows = np.flatnonzero(out.kernels.comm == 1)
@@ -67,5 +67,5 @@ def _copies(out: Lane, events: list[Event]) -> None:
              for e in events]  # fmt: skip
     out.copies = Copies(
         start=start, end=start + np.maximum(duration, 0), kind=np.array(kinds, np.int64),
-        bytes=np.array([int(s[1]) if s else -1 for s in sizes], np.int64), launch=np.full(len(events), -1, np.int64),
+        bytes=np.array([int(s[1]) if s else -1 for s in sizes], np.int64), launch=np.full(len(events), NEVER),
     )  # fmt: skip
