@@ -22,14 +22,16 @@ from launchers.frameworks.commands import command_for
 from launchers.shell.command import shape
 from launchers.shell.layout import attempt_of
 from launchers.shell.outcome import common_handle
+from launchers.shell.ssh import SshRunner
 from launchers.slurm.launcher import SlurmLauncher
+from launchers.slurm.settings import SlurmSettings
 from launchers.testing import ENDLESS, FAILS, OUT_OF_MEMORY, SUCCEEDS, Bench
 from runs import catalogue
 from runs.errors import BadInputError, TargetUnavailableError
 from runs.trial import Execution, FailureClass, TrialState
 from tests.cluster.config import cgroups_usable
 from tests.launchers import jobs
-from tests.launchers.slurm.conftest import Site
+from tests.launchers.slurm.conftest import QUICK, Site
 from tests.launchers.test_contract import count_marked
 
 pytestmark = pytest.mark.slow
@@ -315,7 +317,9 @@ _DRIVER = """
 import json, os, signal, sys
 from pathlib import Path
 from tests.launchers import jobs
+from launchers.shell.ssh import SshRunner
 from launchers.slurm.launcher import SlurmLauncher
+from launchers.slurm.settings import SlurmSettings
 from launchers.slurm.settings import SlurmSettings
 folder, store = Path(sys.argv[1]), sys.argv[2] == "store"
 command = jobs.bash('sleep 3; ' + jobs.WRITE_TRACE, trace_globs=("*.json",), trace_count=2, nodes=2)
@@ -396,6 +400,31 @@ def test_what_is_wrong_in_the_target_file_ends_the_run(
     with pytest.raises(TargetUnavailableError, match=text) as caught:
         site.launcher(**fields).submit(jobs.job(tmp_path, jobs.bash("true"), run_id="wrong"))
     assert "target file" in caught.value.hint
+
+
+# --- a cluster behind a login node, with files of its own -----------------------------------------------------------
+
+
+def test_over_ssh(site: Site, login: SshRunner, tmp_path: Path) -> None:
+    """What the job writes is on the cluster; what is read here was fetched."""
+    there, here = tmp_path / "there 'n", tmp_path / "here"
+    settings = SlurmSettings(polling=QUICK, remote_directory=str(there))
+    runner = replace(login, environment=site.cluster.environment)
+    launcher = SlurmLauncher(settings, runner=runner)
+    command = replace(jobs.succeeding(2), files={"conf.txt": "x"})
+    handle = launcher.submit(jobs.job(here / "good", command, run_id="far"))
+    bad = launcher.submit(jobs.job(here / "bad", jobs.python("raise ValueError('no')"), run_id="far", trial=2))
+    assert not (here / "good" / "trace").exists()
+    for one in (handle, bad):
+        until(launcher, one, JobState.FINISHED)
+    done = launcher.collect(handle)
+    assert done.state is TrialState.SUCCEEDED, done.evidence
+    assert done.trace_dir == here / "good" / "trace"
+    assert sorted(path.name for path in (here / "good" / "trace").iterdir()) == ["rank0.json", "rank1.json"]
+    assert (there / "far" / "trial-1" / "conf.txt").read_text() == "x"
+    assert done.provenance["where"] == runner.host
+    failed = launcher.collect(bad)
+    assert (failed.failure, "ValueError: no" in failed.evidence) == (FailureClass.FRAMEWORK_ERROR, True)
 
 
 # --- an allocation that is there already ----------------------------------------------------------------------------
