@@ -238,13 +238,14 @@ class Recorder:
         return measurement, broken
 
     def finish(self, status: str, reason: str) -> None:
-        """Close the run's row; a run with a front keeps the reference point of its hypervolume."""
+        """Close the run's row; a finished run with a front keeps the reference point of its hypervolume."""
         from ccl_search.pareto.of_run import REFERENCE, reference_to_store
         from runs.store import RunStatus
 
-        reference = reference_to_store(self.store, self.store.run(self.run_id), self.objective)
-        if reference is not None:
-            self.store.set_option(self.run_id, REFERENCE, reference)
+        if status == RunStatus.FINISHED.value:
+            reference = reference_to_store(self.store, self.store.run(self.run_id), self.objective)
+            if reference is not None:
+                self.store.set_option(self.run_id, REFERENCE, reference)
         self.store.finish_run(self.run_id, RunStatus(status), reason)
 
     def _is_over(self, iteration: int) -> bool:
