@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from backends.network import builders
+from backends.network.builders import clustered, rails, servers, torus
 from backends.network.topology import Topology
 from runs.environment import Environment
 from runs.errors import BadInputError
@@ -50,7 +50,7 @@ def bundled_topology(
             classes[kind][place] = value
     figures = {kind: (rate * _GIGABIT, delay * _MICRO) for kind, (rate, delay) in classes.items()}
     cables = [(first, second, kind) for first, second, kind in entry["cables"]]
-    return builders.servers(name, entry["servers"], entry["devices"], cables, figures, entry.get("mesh", ""))
+    return servers(name, entry["servers"], entry["devices"], cables, figures, entry.get("mesh", ""))
 
 
 def from_environment(env: Environment) -> Topology:
@@ -67,15 +67,15 @@ def from_environment(env: Environment) -> Topology:
         return _bundled_for(env)
     scale_up = _figures(env, "intra_node_gbps", env.intra_node_gbps, env.intra_node_latency_us)
     if entry["kind"] == "torus-2d":
-        return builders.torus(_near_square(env.total_xpus), *scale_up)
+        return torus(_near_square(env.total_xpus), *scale_up)
     per_node = min(env.xpus_per_node, env.total_xpus)
     if env.num_nodes == 1:
-        return builders.clustered(1, per_node, scale_up, scale_up, mesh=entry["kind"] == "mesh-nodes")
+        return clustered(1, per_node, scale_up, scale_up, mesh=entry["kind"] == "mesh-nodes")
     scale_out = _figures(env, "inter_node_gbps", env.inter_node_gbps, env.inter_node_latency_us)
     if entry["kind"] == "rails" and env.nics_per_node == per_node:
-        return builders.rails(env.num_nodes, per_node, scale_up, scale_out)
+        return rails(env.num_nodes, per_node, scale_up, scale_out)
     mesh = entry["kind"] == "mesh-nodes"
-    return builders.clustered(env.num_nodes, per_node, scale_up, scale_out, nics=env.nics_per_node, mesh=mesh)
+    return clustered(env.num_nodes, per_node, scale_up, scale_out, nics=env.nics_per_node, mesh=mesh)
 
 
 def _bundled_for(env: Environment) -> Topology:

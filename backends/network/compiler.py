@@ -8,11 +8,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from backends.network import packets
 from backends.network.algorithms import Stage
 from backends.network.congestion import Dcqcn
 from backends.network.engine import MessageClass, Program
 from backends.network.folding import Classes, Integers, Traffic, refine, same_pairs
+from backends.network.packets import (
+    acknowledgement_time,
+    on_the_wire,
+    opposing_burst,
+    packet_time,
+    packets,
+    residual,
+    tail,
+    window,
+)
 from backends.network.parameters import ChunkOrder, CongestionControl, NetworkParameters
 from backends.network.sharing import Floats, Shares
 from backends.network.topology import Topology
@@ -160,8 +169,8 @@ def _program(
             MessageClass(
                 source=int(classes.rank[traffic.source[first]]),
                 target=int(classes.rank[traffic.target[first]]),
-                work=packets.packets(nbytes, parameters),
-                tail=packets.tail(nbytes, route, back, parameters),
+                work=packets(nbytes, parameters),
+                tail=tail(nbytes, route, back, parameters),
                 reduce=arrivals * 3 * nbytes / parameters.reduce_bandwidth if stage.reduces else 0.0,
                 one_by_one=stage.one_by_one,
                 delay=stage.delay + parameters.step_seconds,
@@ -184,8 +193,8 @@ def _shares(
 ) -> Shares:
     first = np.zeros(len(links), dtype=bool)
     first[_firsts(classes.link)] = True
-    data = np.array([packets.packet_time(topology.links[link], parameters) for link in links])
-    back = np.array([packets.acknowledgement_time(topology.links[link], parameters) for link in links])
+    data = np.array([packet_time(topology.links[link], parameters) for link in links])
+    back = np.array([acknowledgement_time(topology.links[link], parameters) for link in links])
     forth, answers = first[traffic.link], first[traffic.back_link]
     flow = np.concatenate([classes.message[traffic.message[forth]], classes.message[traffic.back_message[answers]]])
     crossed = np.concatenate([traffic.link[forth], traffic.back_link[answers]])
@@ -207,23 +216,23 @@ def _windows(
     firsts, heads = _firsts(classes.message), _firsts(classes.link)
     shape = (len(heads), len(firsts))
     load, queues, crossed, waits = (np.zeros(shape) for _ in range(4))
-    times = np.array([packets.packet_time(topology.links[link], parameters) for link in links])
+    times = np.array([packet_time(topology.links[link], parameters) for link in links])
     class_of = {int(link): int(classes.link[at]) for at, link in enumerate(links)}
     figures = np.zeros((5, len(firsts)))
     for column, first in enumerate(firsts):
         route = flat.routes[first]
         back = _back(route, topology)
         forth, answers = ([topology.links[link] for link in way] for way in (route, back))
-        size = packets.packets(float(flat.nbytes[first]), parameters)
-        span = packets.window(forth, answers, parameters)
-        figures[:, column] = size, *span, packets.opposing_burst(forth, answers, span[0], parameters)
+        size = packets(float(flat.nbytes[first]), parameters)
+        span = window(forth, answers, parameters)
+        figures[:, column] = size, *span, opposing_burst(forth, answers, span[0], parameters)
         for hop, link in enumerate(route[1:], 1):
             queues[class_of[link], column] += 1
             crossed[class_of[link], column] = max(crossed[class_of[link], column], 1 / hop)
         for hop, link in enumerate(back):
             queues[class_of[link], column] += hop > 0
-            residual = packets.residual(forth, parameters) if hop == 0 else 1.0
-            waits[class_of[link], column] += residual * packets.packet_time(topology.links[link], parameters)
+            left = residual(forth, parameters) if hop == 0 else 1.0
+            waits[class_of[link], column] += left * packet_time(topology.links[link], parameters)
     is_head = np.zeros(len(links), dtype=bool)
     is_head[heads] = True
     entries = is_head[traffic.link]
@@ -248,7 +257,7 @@ def _link_bytes(
     stages: list[Stage], lanes: list[list[int]], flat: _Flat, parameters: NetworkParameters
 ) -> dict[int, float]:
     times = Counter(number for lane in lanes for number in lane)
-    wire = {float(size): packets.on_the_wire(float(size), parameters) for size in np.unique(flat.nbytes)}
+    wire = {float(size): on_the_wire(float(size), parameters) for size in np.unique(flat.nbytes)}
     total: dict[int, float] = {}
     for number, size, route in zip(flat.stage.tolist(), flat.nbytes.tolist(), flat.routes, strict=True):
         amount = wire[size] * stages[number].repeat * times[number]
