@@ -138,6 +138,16 @@ def from_settings(settings: dict[str, Any]) -> DryRunLauncher:
     if unknown:
         raise BadInputError(f"dry-run: unknown setting {', '.join(unknown)}", f"known: {', '.join(sorted(known))}")
     given = dict(settings)
-    if isinstance(given.get("calibration"), dict):
-        given["calibration"] = Calibration.from_dict(given["calibration"])
+    if (fitted := given.get("calibration")) is not None and not isinstance(fitted, Calibration):
+        if not isinstance(fitted, dict):
+            raise BadInputError(f"dry-run: calibration {fitted!r} is no mapping", "give its factors, or leave it out")
+        given["calibration"] = _calibration(fitted)
     return DryRunLauncher(**given)
+
+
+def _calibration(fitted: dict[str, Any]) -> Calibration:
+    try:
+        return Calibration.from_dict(fitted)
+    except TypeError as error:
+        known = ", ".join(Calibration.__dataclass_fields__)
+        raise BadInputError(f"dry-run: calibration: {error}", f"known entries: {known}") from error

@@ -129,7 +129,15 @@ def test_settings_build_a_launcher(tmp_path: Path) -> None:
     assert read_trace(tmp_path / "trace" / "rank0_trace.json.gz").wall > 1.0
 
 
-@pytest.mark.parametrize(("settings", "message"), [({"speed": 9}, "unknown setting"), ({"backend": "x"}, "no backend")])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"speed": 9}, "unknown setting"),
+        ({"backend": "x"}, "no backend"),
+        ({"calibration": "mine"}, "no mapping"),
+        ({"calibration": {"speed": 2.0}}, "speed"),
+    ],
+)
 def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInputError, match=message):
         from_settings(settings)
