@@ -100,7 +100,7 @@ def launcher(target: Target, within_allocation: bool = False) -> Launcher:
     if not target.content and not within_allocation:
         from launchers.dry_run import DryRunLauncher
 
-        found: Launcher = DryRunLauncher()
+        found: Launcher = DryRunLauncher(compress=True)
         return found
     from launchers.target_file import build_launcher, parse_target
 
