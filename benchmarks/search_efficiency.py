@@ -13,6 +13,7 @@ from the trace within 0.1 %.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 import time
@@ -54,8 +55,8 @@ PAGE = """# How good are the proposers?
 On every bundled training workload the whole feasible default space is simulated first, which gives the true optimum.
 Then each proposer searches with the same budget, the seed policy and 14 iterations, and sees the metrics of its own
 trials, nothing else. The figure is the best step time found over the optimum: 1.000 is the optimum itself. Median over
-{seeds} seeds, in brackets the worst seed and the median after 8 trials. `guided` has nothing random in it and runs twice.
-`feasible` counts configs that satisfy the constraints and fit in memory.
+{seeds} seeds, in brackets the worst seed and the median after 8 trials. `guided` has nothing random in it and runs
+twice. `feasible` counts configs that satisfy the constraints and fit in memory.
 
 {table}
 Written by `python benchmarks/search_efficiency.py --write docs/search_efficiency.md`. The surveys take minutes to an
@@ -77,12 +78,18 @@ class Landscape:
         return min(values["avg_step_time"] for values in self.metrics.values())
 
 
-def survey(workload: str, environment: str, framework: str) -> Landscape:
-    """Simulate every feasible config of the default space."""
+def survey(workload: str, environment: str, framework: str, keep: Path | None = None) -> Landscape:
+    """Simulate every feasible config of the default space; `keep` is a folder of surveys made before."""
     problem = resolve(ProblemSource(workload=workload, environment=environment, framework=framework))
     started = time.perf_counter()
     configs = feasible_configs(problem.workload, problem.environment, problem.framework, problem.space)
+    kept = keep / f"{workload}-{environment}-{framework}.json" if keep is not None else None
+    if kept is not None and kept.exists():
+        return Landscape(problem, json.loads(kept.read_text(encoding="utf-8")), 0.0)
     metrics = {config_key(config): simulate(problem, config) for config in configs}
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(metrics), encoding="utf-8")
     return Landscape(problem, metrics, time.perf_counter() - started)
 
 
@@ -179,6 +186,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--workloads", default="wl4,wl5,wl6,wl7")
+    parser.add_argument("--surveys", type=Path, help="folder that keeps the surveys; valid for one version only")
     parser.add_argument("--write", type=Path, help="write the page there, table and all")
     options = parser.parse_args()
     runner = create_runner("monty")
@@ -189,7 +197,7 @@ def main() -> None:
     for triple in TRIPLES:
         if triple[0] not in options.workloads.split(","):
             continue
-        landscape = survey(*triple)
+        landscape = survey(*triple, keep=options.surveys)
         results = compare(landscape, options.seeds, runner)
         cells = [f"{median:.3f} ({worst:.3f}; {half:.3f})" for median, worst, half in results.values()]
         rows.append(
