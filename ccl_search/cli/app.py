@@ -14,6 +14,7 @@ from ccl_search.cli import (
     importing,
     metrics,
     pareto,
+    policies,
     publish,
     record,
     replay,
@@ -51,6 +52,7 @@ app.command("environments")(catalogue.environments)
 app.command("targets")(catalogue.targets)
 app.add_typer(validate.app, name="validate")
 app.add_typer(metrics.app, name="metrics")
+app.add_typer(policies.app, name="policies")
 
 
 @app.callback()

@@ -1,0 +1,124 @@
+"""`policies`: the bundled published ones, and how far a policy carries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json, print_table
+
+if TYPE_CHECKING:
+    from ccl_search.portability import Case
+    from runs.store import Store
+
+app = typer.Typer(help="Policies: list the published ones, check how far one carries.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_policies(as_json: JsonFlag = False) -> None:
+    """The published searches that come with ccl-search; `replay NAME` and `verify` take them."""
+    from policies.reading import bundled_names, bundled_path, read_published
+
+    rows = []
+    for name in bundled_names():
+        published = read_published(bundled_path(name))
+        manifest, best = published.manifest, published.best or {}
+        rows.append(
+            {
+                "name": name,
+                "path": str(bundled_path(name)),
+                "workload": manifest["workload"].get("model_family"),
+                "devices": f"{manifest['environment'].get('total_gpus')} x {manifest['environment'].get('gpu_model')}",
+                "framework": manifest["framework"].get("name"),
+                "objective": manifest["objective"].get("name"),
+                "best_score": best.get("score"),
+                "config": best.get("config"),
+            }
+        )
+    if as_json:
+        print_json(rows)
+        return
+    keys = ("name", "workload", "devices", "framework", "objective", "best_score")
+    print_table("published policies", [f"{key}!" for key in keys], [[_cell(row[key]) for key in keys] for row in rows])
+
+
+@app.command("lint")
+def lint(
+    subject: Annotated[str, typer.Argument(metavar="FILE|RUN", help="A policy's file, or a run (its best policy).")],
+    workload: Annotated[
+        str | None, typer.Option(help="Bundled workload to lint a file with.", show_default="wl4")
+    ] = None,
+    environment: Annotated[
+        str | None, typer.Option(help="Environment that is perturbed.", show_default="perlmutter-a100-16")
+    ] = None,
+    framework: Annotated[str | None, typer.Option(help="Framework of the policy.", show_default="torchtitan")] = None,
+    sample: Annotated[int, typer.Option(min=0, help="Cases in which the loss is predicted.")] = 4,
+    sandbox: Annotated[str, typer.Option(help="Where the policy runs: monty or process.")] = "monty",
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a policy over every bundled environment and perturbations of one: valid, infeasible, raising or constant?
+
+    Perturbed are the size (half, double, 3, 5 and 7 nodes), the memory, and one unset fact at a time. In a sample of
+    the cases the step time of its config is predicted by the dry run and compared with the best known there.
+    """
+    from ccl_search.portability import lint as check
+    from ccl_search.portability import summary
+    from policies.factory import create_runner
+
+    source, found = _subject(subject, workload, environment, framework, home)
+    runner = create_runner(sandbox)  # type: ignore[arg-type]
+    try:
+        report = check(source, found, runner, sample)
+    finally:
+        runner.close()
+    if as_json:
+        print_json(report.as_dict())
+        return
+    rows = [
+        [each.case, each.kind, each.outcome, _percent(each.loss), each.reason.partition("\n")[0][:160]]
+        for each in report.results
+    ]
+    print_table("portability", ["case!", "kind!", "outcome!", ">loss!", "why"], rows)
+    console().print(summary(report), soft_wrap=True, markup=False)
+
+
+def _subject(
+    subject: str, workload: str | None, environment: str | None, framework: str | None, home: str | None
+) -> tuple[str, list[Case]]:
+    from ccl_search import assembly
+    from ccl_search.portability import cases
+    from ccl_search.problem import ProblemSource, resolve
+    from policies.program import load_policy
+    from runs.errors import BadInputError
+
+    named = [name for name, value in (("workload", workload), ("environment", environment)) if value]
+    if Path(subject).is_file() or Path(subject).suffix == ".py":
+        problem = resolve(ProblemSource(workload=workload, environment=environment, framework=framework))
+        source = load_policy(Path(subject)).source
+        return source, cases(problem.workload, problem.environment, problem.framework)
+    if named or framework:
+        raise BadInputError("a run says its workload, environment and framework itself", "leave those options out")
+    with assembly.open_store(home, write=False) as store:
+        return _of_run(store, subject)
+
+
+def _of_run(store: Store, reference: str) -> tuple[str, list[Case]]:
+    from ccl_search.portability import cases
+    from ccl_search.replaying import origin_of_run
+    from launchers import frameworks
+
+    origin = origin_of_run(store, reference)
+    return origin.policy_source, cases(origin.workload, origin.environment, frameworks.get(origin.framework))
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
