@@ -115,7 +115,7 @@ class Collecting:
             with (self.folder / name).open("wb") as stream:
                 for path in sorted(self.folder.glob(f"worker-*/{name}")):
                     stream.write(path.read_bytes()[-_LOG_BYTES:])
-        return read_evidence(self.folder)
+        return read_evidence(self.folder, per_node=bool(self.state.job["command"]["per_node"]))
 
     def _verdict(self, results: dict[int, Result], evidence: Evidence, missing: dict[int, str]) -> Verdict:
         if self.state.failure:

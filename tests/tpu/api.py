@@ -188,7 +188,7 @@ class TpuApi:
             "name": f"{parent}/nodes/{name}",
             "state": "CREATING",
             "health": "HEALTHY",
-            "id": str(uuid.uuid4().int % 10**19),
+            "id": str(uuid.uuid4().int % 2**63),
             "apiVersion": "V2",
             "createTime": _now(),
         }

@@ -19,9 +19,10 @@ hostname "t1v-n-$1-w-$2"
 mount --bind "$3/tmp" /tmp
 mount --bind "$3/home" /root
 mkdir -p /run/sshd
-"$4" -D -f "$3/sshd_config" -E "$3/sshd.log" &
-trap 'exit 0' TERM
-while :; do wait; sleep 0.2; done
+while :; do
+    [ -e "$3/off" ] || "$4" -D -f "$3/sshd_config" -E "$3/sshd.log" || true
+    sleep 0.1
+done
 """
 _CONFIG = """ListenAddress {address}
 Port {port}
@@ -81,6 +82,22 @@ class Worker:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
             self.process = None
+
+    def close_port(self) -> None:
+        """Let nobody in for a while; jobs go on."""
+        (self.folder / "off").touch()
+        for pid in self.processes(f"{_SSHD} -D"):
+            os.kill(pid, signal.SIGKILL)
+
+    def open_port(self) -> None:
+        """Undo `close_port`."""
+        (self.folder / "off").unlink(missing_ok=True)
+        self.ensure()
+
+    def kill_process(self, pid: int) -> None:
+        """Kill one of its processes, as the kernel does when memory runs out."""
+        assert pid in self.processes("")
+        os.kill(pid, signal.SIGKILL)
 
     def answers(self) -> bool:
         """Whether its ssh port is open."""
