@@ -92,7 +92,7 @@ def start(
         from ccl_search.llm import prompts
 
         store.add_prompt(prompts.full_text())
-    recorder = Recorder(store, run_id, problem.objective, limits=limits.limits)
+    recorder = Recorder(store, run_id, problem.objective, limits=limits.limits, pareto=settings.pareto)
     search = _search(problem, settings, target, recorder, choice.name, runner, seed_policy, observer)
     _announce(search, choice)
     return search

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,12 +49,14 @@ class Recorder:
     _began: dict[int, float] = field(default_factory=dict)
     _open: dict[int, tuple[int, Proposal, dict[str, Any]]] = field(default_factory=dict)
     limits: tuple[Limit, ...] = ()
+    pareto: bool = False
 
     @classmethod
     def load(cls, store: Store, run_id: str) -> Recorder:
         """The recorder of a run that is already in the store."""
         run = store.run(run_id)
-        recorder = cls(store, run.id, run.typed_objective(), limits=constraints.limits_of(run))
+        pareto = bool(run.options.get("settings", {}).get("pareto"))
+        recorder = cls(store, run.id, run.typed_objective(), limits=constraints.limits_of(run), pareto=pareto)
         for trial in store.trials(run.id):
             if trial.state.is_finished:
                 recorder._rows.append((trial.iteration, view_of(trial, recorder.limits, recorder.objective)))
@@ -96,7 +99,7 @@ class Recorder:
     def progress(self, seconds: float) -> Progress:
         """What the stoppers look at: the last trial of every iteration that is over, and what was spent."""
         last = {iteration: view for iteration, view in self._rows if self._is_over(iteration)}
-        scores = repeats.steady_scores([(view.score, view.score_spread) for view in last.values()])
+        scores = self._steady_scores(list(last.values()))
         outcomes = [Outcome(view.state, s, view.failure) for view, s in zip(last.values(), scores, strict=True)]
         cost = self.store.totals(self.run_id).known_llm_cost_usd
         begun = max(0, self.next_iteration - 1)
@@ -215,18 +218,17 @@ class Recorder:
 
     def guidance(self) -> Guidance:
         """The front so far, for the proposer of a Pareto search."""
-        from ccl_search.pareto.front import Point
-        from ccl_search.pareto.guidance import guidance
+        from ccl_search.pareto.views import guidance_of
 
-        axes = tuple(term.spec for term in self.objective.terms)
-        names = [spec.name for spec in axes]
-        kept = [view for view in self.history if view.state is TrialState.SUCCEEDED and not view.violations]
-        points = [
-            Point(view.number, tuple(view.metrics[name] for name in names))
-            for view in kept
-            if all(name in view.metrics for name in names)
-        ]
-        return guidance(points, axes)
+        return guidance_of(self.history, self.objective)
+
+    def _steady_scores(self, views: Sequence[TrialView]) -> list[float | None]:
+        """What counts as improvement: a better score beyond the spread, or in a Pareto search a larger front."""
+        from ccl_search.pareto.views import growth
+
+        if self.pareto:
+            return growth(views, self.objective)
+        return repeats.steady_scores([(view.score, view.score_spread) for view in views])
 
     def _within_limits(self, measurement: Measurement) -> tuple[Measurement, tuple[str, ...]]:
         """A measurement without its score where it breaks the user's limits, and the limits it breaks."""

@@ -60,7 +60,8 @@ def best(run: RunArgument, home: HomeOption = None, as_json: JsonFlag = False) -
     if found is None:
         raise report.no_result(summary)
     if as_json:
-        print_json({"run_id": record.id, "objective": summary["objective"], **summary["best"]})
+        noise = {"ties": summary["ties"], "warnings": summary["warnings"]}
+        print_json({"run_id": record.id, "objective": summary["objective"], **summary["best"], **noise})
         return
     console().print(report.closing_lines(summary), soft_wrap=True)
     _print_metrics({name: value.as_dict() for name, value in found.metrics.items() if value.value is not None})
