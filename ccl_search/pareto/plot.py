@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 _SIZE_INCHES = (7.5, 5.0)
 _MOST_LABELS = 12
+_LABEL_PLACES = ((7, 7), (7, -14), (-16, 7), (-16, -14))
 
 
 def draw(document: Mapping[str, Any], path: Path, x: str, y: str) -> None:
@@ -42,7 +43,7 @@ def draw(document: Mapping[str, Any], path: Path, x: str, y: str) -> None:
 def _fill(axes: Axes, document: Mapping[str, Any], x: str, y: str) -> None:
     specs = {axis["metric"]: axis for axis in document["axes"]}
     for place, run in enumerate(document["runs"]):
-        _draw_run(axes, run, _COLOURS[place % len(_COLOURS)], specs, x, y)
+        _draw_run(axes, run, place, specs, x, y)
     axes.set_xlabel(_label(specs[x]))
     axes.set_ylabel(_label(specs[y]))
     axes.grid(visible=True, color="#dddddd", linewidth=0.6)
@@ -53,8 +54,9 @@ def _fill(axes: Axes, document: Mapping[str, Any], x: str, y: str) -> None:
 
 
 def _draw_run(
-    axes: Axes, run: Mapping[str, Any], colour: str, specs: Mapping[str, Mapping[str, Any]], x: str, y: str
+    axes: Axes, run: Mapping[str, Any], number: int, specs: Mapping[str, Mapping[str, Any]], x: str, y: str
 ) -> None:
+    colour = _COLOURS[number % len(_COLOURS)]
     members = sorted(run["front"], key=lambda member: member["values"][x])
     dominated = run["dominated"]
     kind = f", {run['fidelity']}" if run["fidelity"] else ""
@@ -68,7 +70,7 @@ def _draw_run(
     if len(specs) == 2 and len(members) > 1:
         _staircase(axes, xs, ys, colour, specs[x]["direction"])
     axes.scatter(xs, ys, s=42, color=colour, zorder=3, label=f"{name}: front of {len(members)}")
-    _mark(axes, run, members, colour, x, y)
+    _mark(axes, run, members, number, x, y)
 
 
 def _staircase(axes: Axes, xs: Sequence[float], ys: Sequence[float], colour: str, direction: str) -> None:
@@ -78,15 +80,17 @@ def _staircase(axes: Axes, xs: Sequence[float], ys: Sequence[float], colour: str
 
 
 def _mark(
-    axes: Axes, run: Mapping[str, Any], members: Sequence[Mapping[str, Any]], colour: str, x: str, y: str
+    axes: Axes, run: Mapping[str, Any], members: Sequence[Mapping[str, Any]], number: int, x: str, y: str
 ) -> None:
+    """Circle the knee and number the trials, each run's numbers on another side of its points."""
+    colour, side = _COLOURS[number % len(_COLOURS)], _LABEL_PLACES[number % len(_LABEL_PLACES)]
     for member in members:
         place = (member["values"][x], member["values"][y])
         if member["trial"] == run["knee"]:
             axes.scatter(*place, s=190, facecolors="none", edgecolors=colour, linewidths=1.6, zorder=4)
         if len(members) <= _MOST_LABELS:
             text = f"{member['trial']} (knee)" if member["trial"] == run["knee"] else str(member["trial"])
-            axes.annotate(text, place, textcoords="offset points", xytext=(7, 7), fontsize="small", color=colour)
+            axes.annotate(text, place, textcoords="offset points", xytext=side, fontsize="small", color=colour)
 
 
 def _label(axis: Mapping[str, Any]) -> str:
