@@ -92,7 +92,7 @@ class LocalLauncher:
         Raises:
             TargetUnavailableError: a process cannot be killed.
         """
-        mark = f"CCL_ATTEMPT={handle['name']}"
+        mark = f"CCL_ATTEMPT={handle['mark']}"
         if self.poll(handle) is JobState.RUNNING:
             (Path(handle["local_dir"]) / _CANCELLED_FILE).touch()
         if not processes.runs(handle["pid"], handle["identity"]):

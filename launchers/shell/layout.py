@@ -58,6 +58,14 @@ class Attempt:
         return job_name(self.run_id, self.trial, self.number)
 
     @property
+    def mark(self) -> str:
+        """What every process of the attempt carries in `CCL_ATTEMPT`: the name, and a hash of the folder.
+
+        Runs of several stores may have one name; their processes must never be taken for each other's.
+        """
+        return f"{self.name}@{zlib.crc32(self.job_dir.encode()):08x}"
+
+    @property
     def port(self) -> int:
         """The port where the processes of the attempt meet; it differs between attempts that share machines."""
         return _FIRST_PORT + zlib.crc32(f"{self.name}:{self.job_dir}".encode()) % _PORTS

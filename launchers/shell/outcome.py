@@ -104,6 +104,7 @@ def common_handle(launcher: str, attempt: Attempt, command: Command) -> Handle:
         "launcher": launcher,
         "attempt": attempt.number,
         "name": attempt.name,
+        "mark": attempt.mark,
         "directory": str(attempt.directory),
         "job_dir": attempt.job_dir,
         "attempt_dir": attempt.attempt_dir,

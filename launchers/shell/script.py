@@ -90,7 +90,7 @@ def _places(attempt: Attempt, command: Command) -> list[str]:
         "CCL_JOB_DIR": attempt.job_dir,
         "CCL_ATTEMPT_DIR": attempt.attempt_dir,
         "CCL_TRACE_DIR": attempt.trace_dir,
-        "CCL_ATTEMPT": attempt.name,
+        "CCL_ATTEMPT": attempt.mark,
         "CCL_NUM_NODES": str(command.nodes),
         "CCL_XPUS_PER_NODE": str(command.xpus_per_node),
         "CCL_WORLD_SIZE": str(command.world_size),

@@ -108,7 +108,7 @@ def test_a_script_killed_from_outside_is_no_fault_of_the_config(tmp_path: Path) 
     os.kill(handle["pid"], signal.SIGKILL)
     assert finish(launcher, handle).failure is FailureClass.NODE_FAILURE
     launcher.cancel(handle)
-    assert processes.members(-1, f"CCL_ATTEMPT={handle['name']}") == []
+    assert processes.members(-1, f"CCL_ATTEMPT={handle['mark']}") == []
 
 
 def test_a_missing_trace_is_no_success(tmp_path: Path) -> None:
@@ -190,6 +190,17 @@ def test_a_pid_that_belongs_to_another_by_now_is_left_alone(tmp_path: Path) -> N
     finally:
         stranger.kill()
         stranger.wait()
+
+
+def test_a_run_of_the_same_name_elsewhere_is_left_alone(tmp_path: Path) -> None:
+    launcher = LocalLauncher()
+    mine = launcher.submit(jobs.job(tmp_path / "mine", jobs.bash("sleep 300")))
+    other = launcher.submit(jobs.job(tmp_path / "other", jobs.bash("sleep 300")))
+    assert mine["name"] == other["name"]
+    until(lambda: (tmp_path / "other" / "attempt-1" / "rank-0.out").exists())
+    launcher.cancel(mine)
+    assert launcher.poll(other) is JobState.RUNNING
+    launcher.cancel(other)
 
 
 def test_what_this_machine_never_ran_is_unknown(tmp_path: Path) -> None:
