@@ -100,7 +100,10 @@ def test_other_spellings_of_times(text: bytes, want: int) -> None:
     assert nanoseconds([text])[0].tolist() == [want]
 
 
-@pytest.mark.parametrize(("text", "word"), [(b"NaN", "NaN"), (b"-Infinity", "Infinity"), (b"null", "null"), (b"", "")])
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [(b"NaN", "NaN"), (b"-Infinity", "Infinity"), (b"null", "null"), (b"", ""), (b"9" * 30, "out of range")],
+)
 def test_what_is_no_time(text: bytes, word: str) -> None:
     assert nanoseconds([b"1.000", text])[1] == {1: word}
 
@@ -274,6 +277,7 @@ def test_odd_values_do_not_stop_the_reader(tmp_path: Path) -> None:
     trace = sample()
     for args in ({"device": 0, "correlation": "x"}, {"device": 0, "correlation": None, "bytes": "12"}, {}):
         trace.event("kernel", "k", EPOCH + 2_000_000, 1_000, pid=0, args=args)
+    trace.event("kernel", "k", EPOCH + 2_000_000, 1_000, pid=0, args={"device": 0})["cat"] = {"no": "text"}
     trace.event("kernel", None, EPOCH + 2_000_000, 1_000, pid=0, args={"device": 0})
     trace.event("user_annotation", None, EPOCH, 5)
     trace.events.append({"ph": "X"})
@@ -288,3 +292,21 @@ def test_no_event_list(tmp_path: Path) -> None:
     lane, warnings = one(path)
     assert not lane.has_work
     assert warnings == ["t.json: no event list found; the file was left out"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    layout=st.sampled_from(LAYOUTS),
+    edits=st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 40), st.binary(max_size=6)), min_size=1, max_size=4),
+)
+def test_no_damage_stops_the_reader(layout: str, edits: list[tuple[float, int, bytes]]) -> None:
+    """Whatever bytes are lost or put in, the reader ends, and never knows more kernels than bytes allow."""
+    data = bytearray(sample().text(layout).encode())
+    for place, lost, put in edits:
+        at = int(place * len(data))
+        data[at : at + lost] = put
+    contents = read_blocks([bytes(data)])
+    kernels = sum(len(block.start) for block in contents.events.device)
+    assert kernels <= data.count(b"{")
+    assert all((block.dur >= 0).all() for block in contents.events.device)
+    reader.warnings_of(contents, "t.json")

@@ -35,7 +35,11 @@ def lanes(contents: Contents, source: str, rank: int) -> list[Lane]:
 
 def _common(lane: Lane, contents: Contents, source: str, rank: int, device: int) -> None:
     info, properties = contents.metadata.get("distributedInfo"), contents.metadata.get("deviceProperties")
-    known = {p.get("id"): p for p in properties if isinstance(p, dict)} if isinstance(properties, list) else {}
+    known = (
+        {p.get("id"): p for p in properties if isinstance(p, dict) and isinstance(p.get("id"), int)}
+        if isinstance(properties, list)
+        else {}
+    )
     mine = known.get(device, {})
     lane.source, lane.rank = source, rank
     lane.facts["events"] = contents.any_event
@@ -45,7 +49,8 @@ def _common(lane: Lane, contents: Contents, source: str, rank: int, device: int)
     if isinstance(info, dict) and isinstance(info.get("world_size"), int):
         lane.world_size = info["world_size"]
     stands_for = contents.metadata.get("represents")
-    lane.ranks = tuple(int(r) for r in stands_for) if isinstance(stands_for, list) and stands_for else (rank,)
+    known_ranks = isinstance(stands_for, list) and stands_for and all(isinstance(r, int) for r in stands_for)
+    lane.ranks = tuple(stands_for) if isinstance(stands_for, list) and known_ranks else (rank,)
 
 
 def _join(blocks: list[Block]) -> Block:

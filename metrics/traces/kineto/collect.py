@@ -118,8 +118,8 @@ class Collector:
 
     def take_any(self, decoded: list[ev.AnyEvent]) -> None:
         """Events of any kind: device events and launches are decoded again with their arguments."""
-        device = [e for e in decoded if e.ph == "X" and e.cat in ev.DEVICE_CATS]
-        launch = [e for e in decoded if e.ph == "X" and e.cat in ev.LAUNCH_CATS]
+        device = [e for e in decoded if e.ph == "X" and _among(e.cat, ev.DEVICE_CATS)]
+        launch = [e for e in decoded if e.ph == "X" and _among(e.cat, ev.LAUNCH_CATS)]
         if device:
             self.take_device([_device(e) for e in device])
         if launch:
@@ -139,7 +139,7 @@ class Collector:
             stream=ev.integers([a.stream if a.stream is not None else -1 for a in args]),
             correlation=ev.integers([a.correlation if a.correlation is not None else -1 for a in args]),
             name=self._name_ids(found),
-            kernel=np.array([e.cat in ev.KERNEL_CATS for e in found], np.int64),
+            kernel=np.array([_among(e.cat, ev.KERNEL_CATS) for e in found], np.int64),
             nbytes=ev.integers([a.bytes if a.bytes is not None else -1 for a in args]),
             coverage=_reals([a.coverage for a in args]),
         )  # fmt: skip
@@ -213,6 +213,11 @@ def _device(event: ev.AnyEvent) -> ev.DeviceEvent:
 
 def _launch(event: ev.AnyEvent) -> ev.LaunchEvent:
     return ev.LaunchEvent(_arguments(_LAUNCH_ARGS, event.args), event.tid, event.ts, event.dur)
+
+
+def _among(cat: Any, wanted: frozenset[str]) -> bool:
+    """Whether a category is one of these; a damaged event may have anything there."""
+    return isinstance(cat, str) and cat in wanted
 
 
 def _wanted_span(event: ev.AnyEvent) -> bool:

@@ -87,8 +87,9 @@ COPY_CATS = frozenset({"gpu_memcpy", "gpu_memset", "Memcpy", "Memset"})
 DEVICE_CATS = KERNEL_CATS | COPY_CATS
 LAUNCH_CATS = frozenset({"cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "xpu_runtime", "mtia_runtime"})
 
-_EXACT = re.compile(rb"(?:\d+\.\d{3} )+")
-_WHOLE = re.compile(rb"(?:\d+ )+")
+_EXACT = re.compile(rb"(?:[0-3]?\d{1,15}\.\d{3} )+")  # below 2**62 ns, so that a start and a duration add up
+_WHOLE = re.compile(rb"(?:[0-3]?\d{1,15} )+")
+_LIMIT = 2**62
 _PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
 
 
@@ -115,7 +116,12 @@ def nanoseconds(texts: Sequence[Any]) -> tuple[Ints, dict[int, str]]:
 
 
 def _one(text: str) -> int | str:
-    """Nanoseconds, or a word for what stands there instead of a number."""
+    """Nanoseconds, or a word for what stands there instead of a time."""
+    value = _decimal(text)
+    return value if isinstance(value, str) or abs(value) < _LIMIT else "out of range"
+
+
+def _decimal(text: str) -> int | str:
     if _PLAIN.fullmatch(text):
         whole, _, decimals = text.partition(".")
         tail = decimals[3:4]

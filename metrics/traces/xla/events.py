@@ -118,23 +118,23 @@ def _one(text: bytes, lost: Counter[str]) -> list[Event]:
 
 
 def _by_device(events: list[Event], problems: list[str]) -> Profile:
-    processes: dict[Any, str] = {}
-    threads: dict[Any, str] = {}
+    processes: dict[str, str] = {}
+    threads: dict[tuple[str, str], str] = {}
     for event in events:
         if event.ph == "M" and event.args is not None and isinstance(event.args.name, str):
             if event.name == "process_name":
-                processes[event.pid] = event.args.name
+                processes[str(event.pid)] = event.args.name
             elif event.name == "thread_name":
-                threads[event.pid, event.tid] = event.args.name
+                threads[str(event.pid), str(event.tid)] = event.args.name
     devices: dict[str, Device] = {}
     host: list[Event] = []
     for event in events:
         if event.ph != "X":
             continue
-        process = processes.get(event.pid, "")
+        process = processes.get(str(event.pid), "")
         if process.startswith("/device:") and "SparseCore" not in process:
             device = devices.setdefault(process, Device(process))
-            device.lanes[threads.get((event.pid, event.tid), "")].append(event)
+            device.lanes[threads.get((str(event.pid), str(event.tid)), "")].append(event)
         elif isinstance(event.name, str) and (event.name.startswith("$core.py:") or event.name == "StepMarker"):
             host.append(event)
     return Profile([devices[name] for name in sorted(devices, key=_natural)], host, problems)
