@@ -1,6 +1,6 @@
 """How far the flow model is from the real NS-3 and from ASTRA-sim's analytical backend, row by row.
 
-    python benchmarks/network_accuracy.py --data FOLDER [--table FILE] [--worst N] [--only PART]
+    python -m benchmarks.network_accuracy --data FOLDER [--table FILE] [--worst N] [--only PART]
 
 FOLDER holds the reference results (`ns3_reference.csv`, …, `moe_study/ns3.csv`, `astra_reference.csv`) and their
 inputs (`inputs.tar.gz`, `moe_study/inputs.tar.gz`). Rows that failed, are marked invalid or have no window are not
