@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from launchers.frameworks.commands.request import request
+from launchers.frameworks.commands.request import request_for
 from launchers.frameworks.commands.settings import read_settings
 from launchers.shell.command import Command
 from runs.environment import Environment
@@ -32,6 +32,6 @@ def command_for(
     settings: Mapping[str, Any] | None = None,
 ) -> Command:
     """The command that runs `config`; see `Framework.command` for the arguments and the errors."""
-    made = request(framework, config, plan, workload, environment, read_settings(framework, settings))
+    made = request_for(framework, config, plan, workload, environment, read_settings(framework, settings))
     command: Command = import_module(f"{__name__}.{_BUILDERS[framework]}").build(made)
     return command

@@ -62,7 +62,7 @@ class Request:
         return table[value]
 
 
-def request(
+def request_for(
     framework: str,
     config: Mapping[str, Any],
     plan: ParallelPlan,

@@ -6,10 +6,13 @@ from typing import Any
 
 from launchers.frameworks.commands.request import DECODE_STEPS, Request
 from launchers.frameworks.commands.settings import hub_name
+from runs import catalogue
 from runs.errors import BadInputError
+from runs.workload import ModelArchitecture
 
 WARMUP_BATCHES = 3
 _RANDOM_WEIGHTS = "dummy"
+_SHAPE = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "head_dim", "intermediate_size", "num_experts")
 
 
 def model_facts(made: Request) -> dict[str, Any]:
@@ -18,7 +21,7 @@ def model_facts(made: Request) -> dict[str, Any]:
     Raises:
         BadInputError: neither the target nor the bundled model says where the model's files are.
     """
-    model = made.settings.model or hub_name(made.workload.model.source)
+    model = made.settings.model or known_model(made.workload.model)
     if model is None:
         raise BadInputError(
             f"{made.era.framework}: nothing says where {made.workload.model.model_family} is",
@@ -30,6 +33,16 @@ def model_facts(made: Request) -> dict[str, Any]:
         "weights": made.settings.weights or _RANDOM_WEIGHTS,
         "precision": made.workload.precision,
     }
+
+
+def known_model(model: ModelArchitecture) -> str | None:
+    """The hub's name of `model`: of its own page, else of the bundled model of its family if the shapes are equal."""
+    own = hub_name(model.source)
+    if own is not None or model.model_family not in catalogue.model_names():
+        return own
+    bundled = catalogue.model(model.model_family)
+    same = all(getattr(model, name) == getattr(bundled, name) for name in _SHAPE)
+    return hub_name(bundled.source) if same else None
 
 
 def lengths(made: Request) -> tuple[int, int]:

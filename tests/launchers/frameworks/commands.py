@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from launchers import frameworks
+from launchers.local import LocalLauncher
 from launchers.shell.command import Command
 from runs import catalogue
 from runs.environment import Environment
 from runs.workload import Workload
+from tests.launchers.jobs import job
 
 QUIET = {"path": "/opt/checkout"}
 
@@ -48,3 +53,21 @@ def flags(argv: tuple[str, ...], start: str) -> dict[str, list[str]]:
         else:
             found[current].append(word)
     return found
+
+
+def run_locally(made: Command, directory: Path, **variables: str) -> str:
+    """Run a command through the script of this machine, with its files beside it; what its processes wrote.
+
+    Raises:
+        AssertionError: the script failed.
+    """
+    (directory / "attempt-1").mkdir(parents=True)
+    for name, text in made.files.items():
+        (directory / name).write_text(text, encoding="utf-8")
+    script = LocalLauncher().script(job(directory, made))
+    done = subprocess.run(
+        ["bash"], input=script, env={**os.environ, **variables}, text=True, capture_output=True, timeout=60, check=False
+    )
+    logs = "".join(path.read_text() for path in sorted((directory / "attempt-1").glob("rank-*.out")))
+    assert done.returncode == 0, f"{done.stderr}{logs}"
+    return logs

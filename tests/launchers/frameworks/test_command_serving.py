@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from runs import catalogue
 from runs.errors import BadInputError
 from tests.launchers.frameworks.commands import command, flags
 
@@ -147,3 +150,14 @@ def test_models_weights_and_tokenizers_come_from_the_target(framework: str) -> N
     )
 
     assert {"/m", "/t", "auto"} <= set(made.argv) and made.argv[-2:] == ("--x", "1") and "dummy" not in made.argv
+
+
+def test_the_hubs_model_is_taken_only_for_its_own_shape() -> None:
+    what = catalogue.workload("wl1")
+    carded = replace(what, model=replace(what.model, source="card: num_layers, hidden_size"))
+    other = replace(carded, model=replace(carded.model, num_layers=12))
+
+    assert "Qwen/Qwen3-4B" in command("vllm", ONE_NODE, "0.19.0", carded).argv
+    with pytest.raises(BadInputError, match="nothing says where qwen3-4b is"):
+        command("vllm", ONE_NODE, "0.19.0", other)
+    assert "/m" in command("vllm", ONE_NODE, "0.19.0", other, model="/m").argv
