@@ -43,8 +43,8 @@ class ProposalContext:
     `workload` and `environment` are the dicts a policy receives (`workload["config_space"]` included). `history`
     holds every finished trial of the run in order, pruned and failed ones too; the refusals of this very iteration
     are its last entries, `refusals` of them. `iteration` counts from 1 (trial 0 is the seed policy). `limits` are the
-    user's bounds on metrics; bounds on knobs are constraints of the space. `running` are trials in flight. `pareto` is there when the front itself is
-    wanted, not the best score.
+    user's bounds on metrics; bounds on knobs are constraints of the space. `running` are trials in flight. `pareto` is
+    there when the front itself is wanted, not the best score.
     """
 
     run_id: str
