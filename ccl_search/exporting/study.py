@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,9 @@ def write(store: Store, run: RunRecord, path: Path) -> None:
         study = optuna.create_study(
             storage=storage, study_name=run.id, directions=[spec.direction.value for spec in axes]
         )
-        study.set_metric_names([spec.name for spec in axes])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            study.set_metric_names([spec.name for spec in axes])
         for name, value in _about(run).items():
             study.set_user_attr(name, value)
         limits = constraints.limits_of(run)

@@ -211,3 +211,49 @@ def test_an_improvement_inside_the_spread_is_none() -> None:
     scores = [(-1.0, 0.1), (-0.95, 0.02), (None, None), (-0.8, 0.05), (-0.7, None)]
 
     assert repeats.steady_scores(scores) == [-1.0, -1.0, None, -0.8, -0.7]
+
+
+class DyingLauncher:
+    """The dry run, in a process that dies at the given submission."""
+
+    name = "dry-run"
+
+    def __init__(self, dies_at: int | None = None) -> None:
+        from launchers.dry_run import DryRunLauncher
+
+        self.real, self.dies_at, self.submitted = DryRunLauncher(), dies_at, 0
+
+    def submit(self, job: Job) -> Handle:
+        self.submitted += 1
+        if self.submitted == self.dies_at:
+            raise KeyboardInterrupt
+        return self.real.submit(job)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+def test_a_search_that_died_between_repeats_goes_on_with_the_next_one(tmp_path: Path) -> None:
+    from ccl_search import ProblemSource, SearchSettings, create, open_store, reopen
+
+    first, second = DyingLauncher(dies_at=3), DyingLauncher()
+    with open_store(str(tmp_path), write=True) as store:
+        settings = SearchSettings(iterations=0, proposer="random", repeats=3)
+        search = create(ProblemSource(workload="wl4"), settings, store)
+        with pytest.raises(KeyboardInterrupt):
+            search.run(Executor(first, Interrupt()))
+        assert [attempt.state.value for attempt in store.attempts(search.run_id, 0)][:2] == ["succeeded", "succeeded"]
+
+        again = reopen(search.run_id, store)
+        again.run(Executor(second, Interrupt()))
+        trial = store.trial(search.run_id, 0)
+
+        step = trial.metrics["avg_step_time"]
+        assert second.submitted == 1
+        assert trial.state is TrialState.SUCCEEDED
+        assert step.detail is not None
+        assert step.detail["repeats"] == [step.value] * 3
+        assert trial.provenance["repeats"] == 3
+        places = {Path(found.path).parent.name + Path(found.path).parent.parent.name for found in
+                  store.trace_files(search.run_id, 0)}  # fmt: skip
+        assert places == {"trace0", "trace1", "trace2"}
