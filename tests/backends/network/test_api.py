@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from backends.network import (
     Collective,
+    CongestionControl,
     NetworkModel,
     NetworkParameters,
+    bundled_topology,
     clustered,
     from_environment,
     fully_connected,
@@ -150,3 +152,50 @@ def test_an_impossible_collective_is_refused(wrong):
 def test_a_rank_that_is_no_device_is_named():
     with pytest.raises(BadInputError, match="no device 9"):
         seconds(switch(4, RATE, DELAY), "all_reduce", 10.0, ((0, 9),), "ring")
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    size=st.floats(1e3, 1e8),
+    payload=st.sampled_from([1000, 9000]),
+    control=st.sampled_from(list(CongestionControl)),
+    kind=st.sampled_from(["all_reduce", "all_to_all"]),
+    stride=st.sampled_from([1, 2, 4]),
+)
+def test_windows_and_congestion_control_only_ever_cost_time(size, payload, control, kind, stride):
+    topology = bundled_topology("moe-4")
+    groups = tuple(tuple(range(first, 32, stride)) for first in range(stride))
+    parameters = NetworkParameters.ns3(control, payload)
+    timing = NetworkModel(topology, parameters).time(Collective(kind, size, groups, "direct"))
+    busiest = max(amount / topology.links[link].bandwidth for link, amount in timing.link_bytes.items())
+    assert timing.seconds >= busiest * 0.995  # whole nanoseconds round a packet by a little
+
+
+@pytest.mark.parametrize("control", list(CongestionControl))
+def test_small_collectives_do_not_feel_congestion_control(control):
+    topology = bundled_topology("moe-2")
+    collective = Collective("all_to_all", 65536.0, (tuple(range(32)),), "direct")
+    none, controlled = (
+        NetworkModel(topology, NetworkParameters.ns3(mode)).time(collective).seconds
+        for mode in (CongestionControl.NONE, control)
+    )
+    assert none <= controlled <= none * 1.12
+
+
+def test_dcqcn_costs_a_recovery_period_where_a_shared_nic_is_congested():
+    topology = bundled_topology("moe-4")
+    collective = Collective("all_to_all", 64e6, (tuple(range(32)),), "direct")
+    none, dcqcn = (
+        NetworkModel(topology, NetworkParameters.ns3(mode)).time(collective).seconds
+        for mode in (CongestionControl.NONE, CongestionControl.DCQCN)
+    )
+    assert dcqcn - none == pytest.approx(900e-6 - 16e-6, rel=0.05)
+
+
+def test_ranks_that_are_served_early_go_on_early():
+    model = NetworkModel(clustered(2, 4, (1e11, 1e-6), (1e10, 4e-6)), BARE)
+    steps = [Collective("all_reduce", 1e7, ((0, 4), (1, 2)), "ring"), Collective("all_reduce", 1e7, ((1, 2),), "ring")]
+    apart = sum(model.time(step).seconds for step in steps)
+    together = model.sequence([1e-3, *steps, 1e-3]).seconds - 2e-3
+    assert together == pytest.approx(model.time(steps[0]).seconds)
+    assert together < 0.95 * apart
