@@ -21,6 +21,7 @@ from ccl_search.cli import (
     rescore,
     run,
     script,
+    simulate,
     validate,
     verify,
 )
@@ -44,6 +45,7 @@ app.command("rescore")(rescore.rescore)
 app.command("export")(export.export)
 app.command("publish")(publish.publish)
 app.command("script")(script.script)
+app.command("simulate")(simulate.simulate)
 app.command("verify")(verify.verify)
 app.command("import")(importing.import_)
 app.command("replay")(replay.replay)

@@ -1,0 +1,143 @@
+"""Named calibrations: YAML files in `<home>/calibrations/` that hold factors, where they are from, and their error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from backends.calibration import UNCALIBRATED, Calibration
+from runs.errors import BadInputError
+
+FORMAT = 1
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_FACTORS = ("compute", "bandwidth", "latency", "launch", "step_overhead_s")
+
+
+@dataclass(frozen=True)
+class CalibrationFile:
+    """One stored calibration: the factors, its provenance (plain data), and the error of its fit (plain data)."""
+
+    calibration: Calibration
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    fit: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, as the file has it."""
+        factors = {name: _plain(getattr(self.calibration, name)) for name in _FACTORS}
+        head = {"format": FORMAT, "name": self.calibration.name}
+        return {**head, "factors": factors, "provenance": dict(self.provenance), "fit": dict(self.fit)}
+
+
+def folder(home: str | None) -> Path:
+    """Where the calibrations of `home` are (see `runs.store.resolve_home`); it need not exist."""
+    from runs.store import resolve_home
+
+    return resolve_home(Path(home) if home else None) / "calibrations"
+
+
+def check_name(name: str) -> None:
+    """Return if `name` can name a calibration.
+
+    Raises:
+        BadInputError: it cannot, or it is the neutral one's.
+    """
+    if not _NAME.fullmatch(name) or name == UNCALIBRATED.name:
+        raise BadInputError(
+            f"a calibration cannot be called {name!r}",
+            "letters, digits, '.', '_' and '-', at most 64; not uncalibrated",
+        )
+
+
+def save(stored: CalibrationFile, home: str | None) -> Path:
+    """Write `stored` as `<home>/calibrations/NAME.yaml`, over an older one of that name; returns the path.
+
+    Raises:
+        BadInputError: the name is unusable.
+        OSError: the file cannot be written.
+    """
+    import yaml
+
+    check_name(stored.calibration.name)
+    path = folder(home) / f"{stored.calibration.name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(yaml.safe_dump(stored.as_dict(), sort_keys=False, width=120), encoding="utf-8")
+    temporary.replace(path)
+    return path
+
+
+def find(named: str | None, home: str | None) -> Calibration:
+    """The calibration that a name or the path of a file stands for; None and `uncalibrated` are the neutral one.
+
+    Raises:
+        BadInputError: there is none, or the file is none.
+    """
+    if named is None or named == UNCALIBRATED.name:
+        return UNCALIBRATED
+    if Path(named).suffix in (".yaml", ".yml"):
+        return read(Path(named)).calibration
+    path = folder(home) / f"{named}.yaml"
+    if not _NAME.fullmatch(named) or not path.is_file():
+        known = ", ".join(each.calibration.name for each in stored(home)) or "none"
+        raise BadInputError(f"no calibration is called {named!r} in {path.parent}", f"there: {known}; or name a file")
+    return read(path).calibration
+
+
+def stored(home: str | None) -> list[CalibrationFile]:
+    """All calibrations of `home`, by name.
+
+    Raises:
+        BadInputError: one of the files is no calibration.
+    """
+    return [read(path) for path in sorted(folder(home).glob("*.yaml"))]
+
+
+def read(path: Path) -> CalibrationFile:
+    """Read a calibration file.
+
+    Raises:
+        BadInputError: it cannot be read, or it is no calibration; the message names the file and the field.
+    """
+    import yaml
+
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"the calibration {path} cannot be read: {error}", "see docs/calibration.md") from error
+    except yaml.YAMLError as error:
+        raise BadInputError(f"{path} is no YAML: {' '.join(str(error).split())}", "see docs/calibration.md") from error
+    return _parse(data, path)
+
+
+def _parse(data: Any, path: Path) -> CalibrationFile:
+    if not isinstance(data, dict) or not isinstance(data.get("factors"), dict) or not isinstance(data.get("name"), str):
+        raise BadInputError(
+            f"{path} is no calibration: it lacks name or factors", "write one with ccl-search calibrate"
+        )
+    if data.get("format") != FORMAT:
+        raise BadInputError(
+            f"{path} has format {data.get('format')!r}, this version reads {FORMAT}",
+            "calibrate again with this version",
+        )
+    strange = sorted(set(map(str, data["factors"])) - set(_FACTORS))
+    if strange:
+        raise BadInputError(f"{path}: unknown factor {strange[0]}", f"factors are {', '.join(_FACTORS)}")
+    provenance, fit = data.get("provenance") or {}, data.get("fit") or {}
+    factors = {name: _numbers(value, f"{path}: {name}") for name, value in data["factors"].items()}
+    source = str(provenance.get("source", "")) if isinstance(provenance, dict) else ""
+    return CalibrationFile(Calibration(name=data["name"], source=source, **factors), provenance, fit)
+
+
+def _numbers(value: Any, where: str) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _numbers(each, f"{where}.{key}") for key, each in value.items()}
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadInputError(f"{where}: {value!r} is no number", "fit it again or mend the entry")
+    return float(value)
+
+
+def _plain(value: Any) -> Any:
+    return {key: float(each) for key, each in value.items()} if isinstance(value, Mapping) else float(value)

@@ -1,0 +1,116 @@
+"""`simulate`: one config on the built-in simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ccl_search.cli import options
+from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json, print_table
+
+if TYPE_CHECKING:
+    from backends.timeline import SimulationResult
+    from ccl_search.simulating import Simulation
+
+ConfigText = Annotated[
+    str, typer.Option("--config", help="Knobs, as tp=4,dp=2,micro_batch_size=1; the others ask for nothing.")
+]
+Backend = Annotated[str, typer.Option(help="Simulator; flow is built in.")]
+CalibrationName = Annotated[
+    str | None,
+    typer.Option("--calibration", help="A name of `calibrate --list`, or a file.", show_default="uncalibrated"),
+]
+TraceFolder = Annotated[
+    Path | None, typer.Option("--trace", help="Write the step as Kineto trace files into this folder.")
+]
+
+_BUSIEST = 8
+_MS = 1e3
+
+
+def simulate(
+    config: ConfigText,
+    card: options.Card = None,
+    workload: options.Workload = None,
+    environment: options.Environment = None,
+    framework: options.Framework = None,
+    space: options.Space = None,
+    backend: Backend = "flow",
+    calibration: CalibrationName = None,
+    trace: TraceFolder = None,
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Simulate one step of one config: time, exposed communication, bubble, memory parts, busiest links.
+
+    With --json all times are whole ns of the slowest rank, memory and links bytes. A config that breaks a rule of the
+    space is refused with the rule, one that does not fit in memory is shown with its parts: exit code 2 for both.
+    """
+    from ccl_search import scripting, simulating
+    from ccl_search.calibrating import files
+    from ccl_search.problem import ProblemSource, resolve
+
+    source = ProblemSource(card=card, workload=workload, environment=environment, framework=framework, space=space)
+    problem = resolve(source)
+    found = simulating.simulate(problem, scripting.parse_config(config), files.find(calibration, home), backend)
+    written = simulating.write_trace(found, trace) if trace is not None and found.result is not None else ()
+    if as_json:
+        print_json({**found.as_dict(), **({"trace": [str(path) for path in written]} if written else {})})
+    else:
+        _show(found)
+        for path in written:
+            console().print(f"trace {path}", soft_wrap=True, markup=False)
+    found.require_fit()
+
+
+def _show(found: Simulation) -> None:
+    knobs = " ".join(f"{key}={value}" for key, value in found.config.items())
+    where = f"{found.problem.workload.name} on {found.problem.environment.name}"
+    console().print(f"{where}: {knobs}", soft_wrap=True, markup=False)
+    for note in found.problem.notes:
+        console().print(note, soft_wrap=True, markup=False)
+    if found.result is not None:
+        _print_step(found.result)
+    parts = sorted(found.memory.parts.items(), key=lambda part: -part[1])
+    rows = [[name, f"{size / 1e9:.2f}"] for name, size in parts if size > 0]
+    rows += [["total", f"{found.memory.total_bytes / 1e9:.2f}"], ["device", f"{found.memory.limit_bytes / 1e9:.2f}"]]
+    _table(f"memory of a device, pipeline stage {found.memory.stage}", ["part!", ">GB!"], rows)
+    if found.result is not None:
+        _print_links(found.result)
+
+
+def _table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    """A narrow table under a title of its own width."""
+    console().print(title, soft_wrap=True, markup=False, style="italic")
+    print_table("", columns, rows)
+
+
+def _print_step(result: SimulationResult) -> None:
+    named = {
+        "step": result.wall_s,
+        "compute": result.compute_s,
+        "communication": result.comm_s,
+        "exposed communication": result.exposed_s,
+        "bubble": result.bubble_s,
+        "time to first token": result.ttft_s,
+        "time per output token": result.tpot_s,
+    }
+    rows = [
+        [name, f"{_MS * seconds:.3f}", f"{seconds / result.wall_s:.1%}" if name not in _LATENCIES else ""]
+        for name, seconds in named.items()
+        if seconds is not None
+    ]
+    title = f"slowest rank, {result.backend} {result.version}, calibration {result.calibration}"
+    _table(title, ["time!", ">ms!", ">of the step!"], rows)
+
+
+_LATENCIES = ("time to first token", "time per output token")
+
+
+def _print_links(result: SimulationResult) -> None:
+    busiest = sorted(result.links.items(), key=lambda link: -link[1])[:_BUSIEST]
+    if busiest:
+        rows = [[name, f"{size / 1e9:.3f}"] for name, size in busiest]
+        _table(f"busiest of {len(result.links)} links", ["link!", ">GB!"], rows)
