@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ccl_search.proposers.base import ProposalContext, ProposerExhaustedError, TrialView
-from ccl_search.proposers.guided import surprise
 from ccl_search.proposers.guided.calibration import MEMORY_SLACK, Calibration, learn
 from ccl_search.proposers.guided.envelope import estimate
 from ccl_search.proposers.guided.expecting import Candidate, Expectation, Expecting
 from ccl_search.proposers.guided.frontier import gains
 from ccl_search.proposers.guided.setting import Setting
+from ccl_search.proposers.guided.surprise import Surprise, coordinates, regress
 from ccl_search.proposers.samplers import seen_configs
 from runs.space import Config, config_key
 
@@ -55,7 +55,7 @@ class Chooser:
             candidates.append(Candidate(config, config_key(config), estimate(config, setting), devices))
             if len(candidates) >= _MAX_CANDIDATES:
                 break
-        places = surprise.coordinates([found.config for found in candidates], context.space)
+        places = coordinates([found.config for found in candidates], context.space)
         return cls(setting, candidates, places)
 
     def choose(self, context: ProposalContext) -> Choice:
@@ -89,9 +89,9 @@ class Chooser:
         limit = self.setting.memory_gb * MEMORY_SLACK / calibration.memory
         return [index for index in left if self.candidates[index].envelope.memory_gb <= limit] or left
 
-    def _errors(self, rows: Sequence[int], calibration: Calibration, context: ProposalContext) -> surprise.Surprise:
-        tried = surprise.coordinates([sample.config for sample in calibration.samples], context.space)
-        return surprise.regress(self.places[list(rows)], tried, calibration.errors())
+    def _errors(self, rows: Sequence[int], calibration: Calibration, context: ProposalContext) -> Surprise:
+        tried = coordinates([sample.config for sample in calibration.samples], context.space)
+        return regress(self.places[list(rows)], tried, calibration.errors())
 
 
 def explain(choice: Choice, context: ProposalContext) -> str:
