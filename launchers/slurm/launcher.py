@@ -253,9 +253,8 @@ class SlurmLauncher:
 
 
 def _seconds(ending: Ending) -> float | None:
-    """Wall time of the job: Slurm's where the accounting has it, else the script's own."""
-    if ending.job is not None and ending.job.seconds is not None:
-        return max(ending.job.seconds, ending.result.seconds if ending.result else 0.0)
+    """Wall time of the job: the script's own, to fractions of a second; Slurm's where it left no result."""
     if ending.result is not None:
         return ending.result.seconds
-    return ending.control.seconds if ending.control is not None else None
+    sources = (ending.job, ending.control)
+    return next((source.seconds for source in sources if source is not None and source.seconds is not None), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from launchers.testing import ENDLESS, FAILS, OUT_OF_MEMORY, SUCCEEDS, Bench
 from runs import catalogue
 from runs.errors import BadInputError, TargetUnavailableError
 from runs.trial import Execution, FailureClass, TrialState
+from tests.ccl_search import cli
 from tests.cluster.config import cgroups_usable
 from tests.launchers import jobs
 from tests.launchers.slurm.conftest import QUICK, Site
@@ -301,6 +303,48 @@ def test_a_search_over_real_arguments_finds_the_best_config(site: Site, tmp_path
     assert failures == {**dict.fromkeys(CONFIGS), "too large": FailureClass.OOM}
     assert min(steps, key=lambda name: steps[name] or math.inf) == "best"
     assert steps["best"] == pytest.approx(0.1 / 1.2, rel=1e-3)
+
+
+_SPACE = """
+name: small
+world_size: tp * dp
+knobs:
+  - {key: tp, type: int, choices: [1, 2], description: tensor-parallel degree}
+  - {key: dp, type: int, choices: [4], description: data-parallel degree}
+  - {key: micro_batch_size, type: int, choices: [1], description: sequences}
+  - {key: activation_checkpointing, type: str, choices: [none, full], description: recomputation}
+"""
+
+
+def test_a_search_that_is_killed_and_resumed_ends_with_the_best_config(site: Site, tmp_path: Path) -> None:
+    """The whole command line over the cluster: `kill -9` while jobs run, `resume`, and no job is submitted twice."""
+    target = {
+        "name": "real", "kind": "slurm", "environment": "perlmutter-a100-16", "parallel": 3,
+        "setup": f"export PATH={shlex.quote(str(STANDIN.parent))}:\"$PATH\"\nsleep 2",
+        "slurm": {"gpus_per_node": 4, "polling": {"first_s": 0.2, "longest_s": 1}},
+    }  # fmt: skip
+    (tmp_path / "target.yaml").write_text(json.dumps(target))
+    (tmp_path / "space.yaml").write_text(_SPACE)
+    words = ["run", "--workload", "wl4", "--framework", "torchtitan", "--space", str(tmp_path / "space.yaml")]
+    words += ["--target", str(tmp_path / "target.yaml"), "--proposer", "grid", "--iterations", "4", "--json"]
+    home, variables = tmp_path / "home", site.cluster.environment
+    first = cli.start(home, *words, **variables)
+    deadline = time.monotonic() + 60
+    while not site.cluster.client("squeue", "-h", "-t", "R", "-o", "%j").count("ccl-2"):
+        assert time.monotonic() < deadline and first.poll() is None, first.communicate()
+        time.sleep(0.2)
+    first.kill()
+    first.communicate()
+    (run_id,) = (path.name for path in (home / "runs").iterdir())
+    second = cli.start(home, "resume", run_id, "--json", **variables)
+    out, err = second.communicate(timeout=120)
+    assert second.returncode == 0, err
+    best = json.loads(out)["best"]
+    assert (best["config"]["tp"], best["config"]["activation_checkpointing"]) == (1, "none")
+    assert best["metrics"]["avg_step_time"] == pytest.approx(0.1)
+    names = site.cluster.client("squeue", "-h", "-t", "all", "-o", "%j").split()
+    own = [name.rpartition("-")[0] for name in names if run_id in name]
+    assert len(own) == len(set(own)) == 4
 
 
 def test_an_argument_that_the_version_lacks_is_the_configs_failure(site: Site, tmp_path: Path) -> None:
