@@ -83,11 +83,11 @@ def _say(found: Script) -> None:
     from rich.text import Text
 
     command = found.command
-    count = "any number of" if command.trace_count is None else str(command.trace_count)
+    count = "at least one" if command.trace_count is None else str(command.trace_count)
     size = f"{_counted(command.nodes, 'node')} of {_counted(command.xpus_per_node, 'device')}"
     lines = [
         f"{command.framework_version} on {found.target}: {size}",
-        f"expects {count} trace files: {', '.join(command.trace_globs)}",
+        f"expects trace files: {count} of {', '.join(command.trace_globs)}",
         *(f"beside the script: {name} (see --json)" for name in command.files),
         *(f"note: {note}" for note in found.notes),
     ]

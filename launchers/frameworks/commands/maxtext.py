@@ -28,6 +28,8 @@ def build(made: Request) -> Command:
     start = list(made.era.start)
     if made.settings.config_file:
         start = [*start[:2], made.settings.config_file]
+    elif made.settings.path is None and len(start) > 2:
+        made.notes.append(f"{start[2]} is looked for in the trial's folder: set `path` to the checkout")
     return finish(made, [made.settings.python, *start, *words], _env(made), nodes * made.era.traces_per_rank)
 
 

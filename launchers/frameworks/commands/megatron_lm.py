@@ -33,6 +33,10 @@ def _told(made: Request) -> dict[str, Any]:
     told.setdefault("micro_batch_size", made.plan.micro_batch_size)
     if made.workload.model.moe and told.get("all2all_backend", "auto") == "auto":
         told["all2all_backend"] = "alltoall"
+    if told.get("offload") and not made.plan.zero_stage:
+        raise BadInputError(
+            "megatron-lm offloads only a distributed optimizer: offload with zero_stage 0", "set zero_stage to 1"
+        )
     return told
 
 

@@ -28,7 +28,10 @@ _PROTOCOLS = {"auto": None, "ll": "LL", "ll128": "LL128", "simple": "Simple"}
 
 @dataclass(frozen=True)
 class Request:
-    """One config of one framework on one environment. `notes` collects what the user should know."""
+    """One config of one framework on one environment. `version` is empty where nobody names one.
+
+    `notes` collects what the user should know.
+    """
 
     config: Mapping[str, Any]
     plan: ParallelPlan
@@ -85,7 +88,7 @@ def request_for(
     notes = [warning] if warning else []
     if not named and framework != "command":
         notes.append(f"no version of {framework} is named: arguments are those of {era.name}")
-    return Request(config, plan, workload, environment, settings, era, named or era.name, notes)
+    return Request(config, plan, workload, environment, settings, era, named, notes)
 
 
 def finish(
@@ -114,7 +117,7 @@ def finish(
         xpus_per_node=xpus,
         working_dir=made.settings.path,
         files=dict(files or {}),
-        framework_version=f"{made.era.framework} {made.version} ({made.era.name})",
+        framework_version=" ".join(filter(None, (made.era.framework, made.version, f"({made.era.name})"))),
         notes=tuple(made.notes),
     )
 

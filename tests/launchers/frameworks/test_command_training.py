@@ -203,7 +203,9 @@ def test_megatrons_latent_attention_and_experts() -> None:
     [("0.12.0", {"--enable-cuda-graph": []}), ("0.15.0", {"--cuda-graph-impl": ["local"]})],
 )
 def test_megatrons_knobs_outside_its_own_space(version: str, words: dict[str, list[str]]) -> None:
-    config = {"dp": 4, "micro_batch_size": 1, "cuda_graph": True, "offload": True, "all2all_backend": "flex"}
+    config = {
+        "dp": 4, "micro_batch_size": 1, "cuda_graph": True, "offload": True, "all2all_backend": "flex", "zero_stage": 1,
+    }  # fmt: skip
     told = flags(command("megatron-lm", config, version, "wl5").argv, "pretrain_gpt.py")
 
     expected = {
@@ -214,6 +216,8 @@ def test_megatrons_knobs_outside_its_own_space(version: str, words: dict[str, li
         "--moe-token-dispatcher-type": ["flex"],
     }
     assert {name: told.get(name) for name in expected} == expected
+    with pytest.raises(BadInputError, match="zero_stage 0"):
+        command("megatron-lm", {**config, "zero_stage": 0}, version, "wl5")
 
 
 def test_megatron_with_data_and_tokenizer_of_the_target() -> None:
@@ -256,6 +260,18 @@ def test_maxtext_on_a_tpu_host(version: str, start: tuple[str, ...]) -> None:
     assert set(made.argv[len(start) :]) == MAXTEXT and len(made.argv) == len(start) + len(MAXTEXT)
     assert (made.nodes, made.xpus_per_node, made.per_node, made.env) == (1, 8, True, {})
     assert (made.trace_globs, made.trace_count) == (("**/*.trace.json.gz",), 1)
+
+
+def test_checkouts_that_are_needed_are_asked_for() -> None:
+    config = {"dp": 4, "micro_batch_size": 1}
+
+    assert "set `path`" in command("maxtext", config, "2026-01-15", path=None).notes[0]
+    assert "set `path`" in command("megatron-lm", config, "0.12.0", path=None).notes[0]
+    assert "set `path`" in command("torchtitan", config, "0.2.2", path=None).notes[0]
+    assert command("maxtext", config, "2026-08-01", path=None).notes == ()
+    assert command("torchtitan", config, "0.2.2", path=None, tokenizer="/tok").notes == ()
+    own = command("maxtext", config, "2026-08-01", path=None, config_file="/my/base.yml")
+    assert own.argv[:4] == ("python3", "-m", "maxtext.trainers.pre_train.train", "/my/base.yml")
 
 
 def words_of(made: Any) -> dict[str, str]:
