@@ -52,6 +52,11 @@ class Request:
         """The knobs that the framework's own arguments carry: all but those of the collective library."""
         return {key: value for key, value in self.config.items() if key not in COLLECTIVE_KNOBS}
 
+    @property
+    def chooses_collectives(self) -> bool:
+        """Whether the config chooses how the collective library works, or which one it is."""
+        return any(str(self.config.get(key, "auto")).lower() not in ("auto", "nccl") for key in COLLECTIVE_KNOBS)
+
     def choice(self, table: Mapping[str, Any], key: str, value: str) -> Any:
         """`table[value]`.
 

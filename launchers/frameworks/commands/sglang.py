@@ -42,6 +42,7 @@ def _facts(made: Request) -> dict[str, Any]:
     return {
         **model_facts(made),
         "expert_parallel": made.plan.ep > 1,
+        "library_only": made.chooses_collectives,
         **_placement(made),
         "input_len": given,
         "output_len": output,

@@ -41,6 +41,7 @@ def _facts(made: Request, spread: bool) -> dict[str, Any]:
         **model_facts(made),
         "data_parallel": made.plan.dp if made.plan.dp > 1 else None,
         "expert_parallel": made.plan.ep > 1,
+        "library_only": made.chooses_collectives,
         "executor": "external_launcher" if spread else None,
         "batch_size": replica_share(made, made.plan.dp if spread else 1),
         "input_len": given,

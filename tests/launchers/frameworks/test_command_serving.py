@@ -161,3 +161,12 @@ def test_the_hubs_model_is_taken_only_for_its_own_shape() -> None:
     with pytest.raises(BadInputError, match="nothing says where qwen3-4b is"):
         command("vllm", ONE_NODE, "0.19.0", other)
     assert "/m" in command("vllm", ONE_NODE, "0.19.0", other, model="/m").argv
+
+
+@pytest.mark.parametrize(("framework", "version"), [("vllm", "0.19.0"), ("sglang", "0.5.10")])
+def test_a_chosen_collective_is_not_passed_by_by_the_engines_own(framework: str, version: str) -> None:
+    chosen = command(framework, {**ONE_NODE, "collective_algorithm": "tree"}, version, "wl1")
+    left = command(framework, {**ONE_NODE, "collective_algorithm": "auto"}, version, "wl1")
+
+    assert "--disable-custom-all-reduce" in chosen.argv and chosen.env["NCCL_ALGO"] == "Tree"
+    assert "--disable-custom-all-reduce" not in left.argv and "NCCL_ALGO" not in left.env
