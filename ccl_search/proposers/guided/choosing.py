@@ -71,7 +71,7 @@ class Chooser:
         open_ones = self._open(context, calibration)
         errors = self._errors(open_ones, calibration, context)
         boldness = _boldness(context)
-        expecting, found = Expecting(context), []
+        expecting, found = Expecting(context, boldness), []
         for row, index in enumerate(open_ones):
             candidate = self.candidates[index]
             expected = calibration.scaled(candidate.envelope)

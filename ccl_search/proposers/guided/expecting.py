@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ccl_search.constraints import Limit
 
 _STEP_METRICS = ("avg_step_time", "step_time_p50", "step_time_p95")
+_LIMIT_ERROR = 0.2
 _PER_DEVICE = ("tokens_per_s_per_xpu", "mfu")
 
 
@@ -45,9 +47,14 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Expecting:
-    """Turns steps into metrics with what the trials of `context` show; `metrics` are in the order of the objective."""
+    """Turns steps into metrics with what the trials of `context` show; `metrics` are in the order of the objective.
+
+    Limits are held against estimates that are `boldness` standard deviations kinder: an estimate that is off must not
+    shut out a whole region before a trial has shown it.
+    """
 
     context: ProposalContext
+    boldness: float = 0.0
     _scales: dict[str, float] = field(default_factory=dict)
 
     def of(self, candidate: Candidate, expected: Envelope, step: float, hoped: float) -> Expectation:
@@ -63,7 +70,10 @@ class Expecting:
         )
 
     def _excess(self, limit: Limit, candidate: Candidate, expected: Envelope, step: float) -> float:
-        beyond = limit.excess(self._metric(limit.spec, candidate, expected, step))
+        value = self._metric(limit.spec, candidate, expected, step)
+        if limit.spec.name != "num_xpus":
+            value *= math.exp(-limit.margin_sign * self.boldness * _LIMIT_ERROR)
+        beyond = limit.excess(value)
         return max(0.0, beyond) / (abs(limit.bound) or 1.0)
 
     def _metric(self, spec: MetricSpec, candidate: Candidate, expected: Envelope, step: float) -> float:

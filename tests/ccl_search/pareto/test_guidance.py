@@ -99,15 +99,20 @@ def test_guided_proposes_a_config_off_the_front_for_its_gain() -> None:
 
 
 def test_guided_keeps_to_a_limit_it_can_estimate() -> None:
+    """At the end of a search an estimate counts as it is but for 4 %; at its beginning it may be 20 % off."""
     limits = parse(["peak_memory_gb <= 20"], problem().space).limits
     history = (view(0, 0.5, 16, memory=18.0),)
     chooser = Chooser.of(context())
-    free, bound = chooser.choose(context(*history)), chooser.choose(context(*history, limits=limits))
     scale = 18.0 / chooser.candidates[_place(chooser, GOOD)].envelope.memory_gb
     memory = {c.key: c.envelope.memory_gb * scale for c in chooser.candidates}
 
-    assert memory[config_key(free.config)] > 20
-    assert memory[config_key(bound.config)] <= 20
+    free = chooser.choose(replace(context(*history), iteration=10))
+    late = chooser.choose(replace(context(*history, limits=limits), iteration=10))
+    early = chooser.choose(context(*history, limits=limits))
+
+    assert memory[config_key(free.config)] > 25
+    assert memory[config_key(late.config)] <= 20 * 1.041
+    assert memory[config_key(early.config)] <= 20 * 1.222
 
 
 def _place(chooser: Chooser, config: dict[str, object]) -> int:
