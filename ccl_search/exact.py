@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from runs.store import TrialRecord
 
 
+NOTHING_IS_LAUNCHED = "dry-run"
+"""The target of a repeated search, which launches nothing: its real one may not exist here."""
+
+
 @dataclass
 class ExactReplay:
     """How a repeated search compares: the trials compared, and every difference, `file: what`."""
@@ -135,6 +139,7 @@ def _search(published: Published, store: Any, recorded: str, asked: bool) -> Sea
     settings = replace(
         SearchSettings.from_dict(_with_tuples(manifest["settings"])),
         proposer=str(manifest["proposer"].get("name")),
+        target=NOTHING_IS_LAUNCHED,
         replay_llm=recorded if asked else None,
         unconfined=False,
         prices=None,

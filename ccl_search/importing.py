@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_search.publishing import opening, packing, transcript
 from ccl_search.publishing.opening import PublishedTrial
 from ccl_search.publishing.writing import CONFIG, EXECUTION, METRICS, SCRIPT, SEED_POLICY
+from ccl_search.trial_files import sha256_of
 from ccl_search.verifying import Verification, verify
 from policies.reading import CARD, MANIFEST, POLICY, Published
 from policies.unpacking import list_files, unpacked
@@ -72,7 +73,7 @@ def import_published(store: Store, published: Published, check: bool = True) -> 
         for trial in trials:
             _stage(published, trial, staging / str(trial.number))
         with store.transaction():
-            run_id = _add(store, published, trials, digest, verification)
+            run_id = _add(store, published, trials, digest, verification, staging)
             place(store, staging, run_id)
     return run_id
 
@@ -125,17 +126,22 @@ def _stage(published: Published, trial: PublishedTrial, folder: Path) -> None:
             shutil.copyfile(published.root / trial.folder / name, folder / name)
     for packed in trial.traces:
         if packed.file is not None:
-            packing.unpack(packed, published.root / trial.folder, folder)
+            packing.unpack(packed, published.root / trial.folder, folder, zip_again=True)
 
 
 def _add(
-    store: Store, published: Published, trials: list[PublishedTrial], digest: str, verification: Verification | None
+    store: Store,
+    published: Published,
+    trials: list[PublishedTrial],
+    digest: str,
+    verification: Verification | None,
+    staging: Path,
 ) -> str:
     objective = opening.objective(published.manifest)
     run_id = store.create_run(_new_run(published, objective, digest, verification))
     calls = _add_calls(store, published, run_id)
     for trial in trials:
-        _add_trial(store, run_id, trial, calls.get(trial.number, ()), objective)
+        _add_trial(store, run_id, trial, calls.get(trial.number, ()), objective, staging / str(trial.number))
     store.finish_run(run_id, _status(published), str(published.manifest["run"].get("stop_reason") or ""))
     return run_id
 
@@ -205,7 +211,9 @@ def _add_calls(store: Store, published: Published, run_id: str) -> dict[int, tup
     return found
 
 
-def _add_trial(store: Store, run_id: str, trial: PublishedTrial, calls: tuple[int, ...], objective: Objective) -> None:
+def _add_trial(
+    store: Store, run_id: str, trial: PublishedTrial, calls: tuple[int, ...], objective: Objective, folder: Path
+) -> None:
     from runs.store import NewTrial
 
     refused = trial.plan is None and (trial.state is TrialState.PRUNED or trial.failure in _AT_PROPOSAL)
@@ -231,10 +239,10 @@ def _add_trial(store: Store, run_id: str, trial: PublishedTrial, calls: tuple[in
         raise BadInputError(f"{trial.folder}: there is no trial {number} before it", "get the folder again")
     if not refused:
         store.prepare_trial(run_id, number, card=trial.card, script=trial.script)
-        _finish(store, run_id, trial, objective)
+        _finish(store, run_id, trial, objective, folder)
 
 
-def _finish(store: Store, run_id: str, trial: PublishedTrial, objective: Objective) -> None:
+def _finish(store: Store, run_id: str, trial: PublishedTrial, objective: Objective, folder: Path) -> None:
     from runs.store import Timings, TrialOutcome
 
     seconds: Any = trial.data.get("seconds")
@@ -252,18 +260,21 @@ def _finish(store: Store, run_id: str, trial: PublishedTrial, objective: Objecti
         provenance=trial.data["provenance"],
         timings=timings,
         xpu_hours=float(hours) if type(hours) in (int, float) else None,
-        traces=tuple(_trace(run_id, trial.number, packed) for packed in trial.traces),
+        traces=tuple(_trace(run_id, trial.number, packed, folder) for packed in trial.traces),
         finished=_moment(trial.data.get("finished")),
     )
     store.finish_trial(run_id, trial.number, outcome)
 
 
-def _trace(run_id: str, number: int, packed: packing.PackedFile) -> TraceFile:
+def _trace(run_id: str, number: int, packed: packing.PackedFile, folder: Path) -> TraceFile:
     from runs.store import TraceFile
 
     kept = packed.file is not None
     path = f"runs/{run_id}/trials/{number}/{packed.path}"
-    return TraceFile(path, packed.size, packed.sha256, kept, "" if kept else "only its hash was published")
+    if not kept:
+        return TraceFile(path, packed.size, packed.sha256, False, "only its hash was published")
+    place = folder / packed.path
+    return TraceFile(path, place.stat().st_size, sha256_of(place))
 
 
 def _seconds(seconds: Any, kind: str) -> float | None:

@@ -92,7 +92,7 @@ def _run(store: Store, origin: Origin, options: ReplayOptions, tolerance: float)
 
     search = prepare(store, origin, options, LiveTable(console())).search
     notice = search.observer.notice
-    launcher = targets.launcher(targets.find(search.settings.target))
+    launcher = targets.launcher(search.target, bool(search.settings.extras.get("within_allocation")))
     search.interrupt.announce = notice
     with search.interrupt:
         search.run(Executor(launcher, search.interrupt, notice, search.settings.retries))

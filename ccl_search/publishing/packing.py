@@ -6,9 +6,10 @@ import gzip
 import hashlib
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal, cast
 
 from ccl_search.publishing import folding
 from runs.errors import BadInputError
@@ -17,6 +18,8 @@ Packing = Literal["folded", "gzip", "plain", "hash"]
 FOLD_SUFFIX, GZIP_SUFFIX = ".folded.gz", ".gz"
 _PACKED = (".gz", ".zst", ".bz2", ".xz", ".zip")
 _BLOCK = 1 << 20
+_MAGIC = b"\x1f\x8b"
+_FAST = 1
 _FOLD_AT_MOST = 1 << 30
 _SPARE = 1 << 16
 
@@ -25,13 +28,15 @@ _SPARE = 1 << 16
 class PackedFile:
     """A trace file of a trial. `path`, `size` and `sha256` are those of the file as it was recorded (or, in an
     anonymised folder, as it was rewritten); `file` is where it lies, relative to the trial's folder, and `packing` how.
-    With packing `hash` only these facts are published."""
+    With packing `hash` only these facts are published. Of a file that was recorded gzipped (`zipped`), size and hash
+    are those of what it holds: the same content, gzipped elsewhere, is another file and the same trace."""
 
     path: str
     size: int
     sha256: str
     packing: Packing
     file: str | None = None
+    zipped: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -43,17 +48,33 @@ def pack(data: bytes, path: str, fold: bool = True) -> tuple[PackedFile, bytes]:
 
     gzip is deterministic: level 9, no name, no time.
     """
-    facts = path, len(data), hashlib.sha256(data).hexdigest()
-    if path.endswith(_PACKED):
+    content = _content(data, path)
+    zipped = content is not None
+    inner = data if content is None else content
+    facts = path, len(inner), hashlib.sha256(inner).hexdigest()
+    if content is None and path.endswith(_PACKED):
         return PackedFile(*facts, "plain", path), data
-    folded = folding.fold(data) if fold and len(data) <= _FOLD_AT_MOST else None
+    folded = folding.fold(inner) if fold and len(inner) <= _FOLD_AT_MOST else None
+    name = path.removesuffix(GZIP_SUFFIX) if zipped else path
     if folded is not None:
-        return PackedFile(*facts, "folded", path + FOLD_SUFFIX), gzip.compress(folded, 9, mtime=0)
-    return PackedFile(*facts, "gzip", path + GZIP_SUFFIX), gzip.compress(data, 9, mtime=0)
+        return PackedFile(*facts, "folded", name + FOLD_SUFFIX, zipped), gzip.compress(folded, 9, mtime=0)
+    return PackedFile(*facts, "gzip", name + GZIP_SUFFIX, zipped), gzip.compress(inner, 9, mtime=0)
 
 
-def unpack(packed: PackedFile, directory: Path, target: Path) -> None:
+def _content(data: bytes, path: str) -> bytes | None:
+    """What a gzipped file holds; None where it is none, or not whole."""
+    if not path.endswith(GZIP_SUFFIX) or data[:2] != _MAGIC:
+        return None
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error):
+        return None
+
+
+def unpack(packed: PackedFile, directory: Path, target: Path, zip_again: bool = False) -> None:
     """Restore a trace file below the folder `target`, and check its size and its SHA-256 on the way.
+
+    A file that was recorded gzipped is gzipped again only with `zip_again`; readers tell by the content, not the name.
 
     Raises:
         BadInputError: it is not published, is damaged, or is not the file its facts describe.
@@ -64,7 +85,7 @@ def unpack(packed: PackedFile, directory: Path, target: Path) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
     try:
-        with place.open("wb") as stream:
+        with place.open("wb") as file, _writer(file, packed.zipped and zip_again) as stream:
             for block in _restored(packed, source):
                 size += len(block)
                 if size > packed.size:
@@ -78,6 +99,15 @@ def unpack(packed: PackedFile, directory: Path, target: Path) -> None:
             f"{packed.file} is not the trace it should be: SHA-256 {digest.hexdigest()}, recorded {packed.sha256}",
             "get the folder again",
         )
+
+
+@contextmanager
+def _writer(file: IO[bytes], zipped: bool) -> Iterator[IO[bytes]]:
+    if not zipped:
+        yield file
+        return
+    with gzip.GzipFile("", "wb", _FAST, file, mtime=0) as stream:
+        yield cast("IO[bytes]", stream)
 
 
 def _restored(packed: PackedFile, source: Path) -> Iterator[bytes]:
@@ -113,7 +143,7 @@ def from_dict(data: Any, where: str) -> PackedFile:
         found = PackedFile(**data)
     except TypeError as error:
         raise BadInputError(f"{where}: a trace file is described wrongly: {error}", "get the folder again") from error
-    kinds = (found.path, str), (found.size, int), (found.sha256, str), (found.packing, str)
+    kinds = (found.path, str), (found.size, int), (found.sha256, str), (found.packing, str), (found.zipped, bool)
     if any(type(value) is not kind for value, kind in kinds) or found.size < 0:
         raise BadInputError(f"{where}: a trace file is described wrongly: {data!r}"[:300], "get the folder again")
     if found.packing not in ("folded", "gzip", "plain", "hash") or (found.file is None) != (found.packing == "hash"):
