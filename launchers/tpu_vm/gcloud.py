@@ -102,10 +102,12 @@ class Gcloud:
     # --- ssh --------------------------------------------------------------------------------------------------------
 
     def spread_key(self, zone: str, name: str, login: Login, folder: Path) -> None:
-        """Start what gives the slice the user's ssh key (one connection to its first worker); follow it by `creation`'s
-        files in `folder`. Its exit code says nothing: the workers are asked directly afterwards.
+        """Start what gives the slice the user's ssh key: one connection to every worker, followed by `detached`.
+
+        Its exit code says nothing, the workers are asked directly afterwards. All workers, because gcloud 528 calls
+        the host keys of a single worker by another name, and then refuses its own known host.
         """
-        arguments = ("tpu-vm", "ssh", login.at(name), f"--zone={zone}", "--worker=0", "--command=true", *login.flags)
+        arguments = ("tpu-vm", "ssh", login.at(name), f"--zone={zone}", "--worker=all", "--command=true", *login.flags)
         detached.start(folder, self._argv(arguments, track=login.track), self._environment())
 
     def ssh_commands(self, zone: str, name: str, login: Login) -> list[list[str]]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from launchers.base import Handle, Job, JobState
+from launchers.shell.command import Command
 from launchers.shell.layout import Attempt, attempt_of, required_command
 from launchers.shell.outcome import common_handle
 from launchers.tpu_vm import remote, state
@@ -253,20 +254,29 @@ class TpuVmLauncher:
     # --- pieces -----------------------------------------------------------------------------------------------------
 
     def _attempt(self, job: Job) -> Attempt:
-        command, settings = required_command(job), self.settings
-        if not settings.slice:
-            full_type = accelerator_type(settings.accelerator, command.world_size)
-            shape = slice_shape(full_type)
-            if shape is not None and (shape[0] != command.nodes or shape[1] < command.xpus_per_node):
-                raise BadInputError(
-                    f"trial {job.trial} runs on {command.nodes} workers of {command.xpus_per_node} chips, "
-                    f"{full_type} has {shape[0]} of {shape[1]}",
-                    "choose configs that fill the slice, or name only the family (accelerator: v6e)",
-                )
-        return attempt_of(job, settings.remote_dir)
+        self._command(job)
+        return attempt_of(job, self.settings.remote_dir)
+
+    def _command(self, job: Job) -> Command:
+        """The job's command, laid out over the workers that the slice will have."""
+        command = required_command(job)
+        if self.settings.slice:
+            return command
+        full_type = accelerator_type(self.settings.accelerator, command.world_size)
+        shape = slice_shape(full_type)
+        fitted = laid_out(command, shape) if shape is not None else command
+        if fitted is None:
+            raise BadInputError(
+                f"trial {job.trial} runs on {command.nodes} workers of {command.xpus_per_node} chips, "
+                f"{full_type} has {shape[0]} of {shape[1]}"
+                if shape
+                else full_type,
+                "choose configs that fill the slice, or name only the family (accelerator: v6e)",
+            )
+        return fitted
 
     def _handle(self, job: Job, attempt: Attempt) -> Handle:
-        command = required_command(job)
+        command = self._command(job)
         prefix = "" if self.settings.trace_bucket else "worker-*/"
         return {
             **common_handle(self.name, attempt, command),
@@ -275,14 +285,14 @@ class TpuVmLauncher:
         }
 
     def _first_state(self, job: Job, attempt: Attempt) -> AttemptState:
-        command, settings = required_command(job), self.settings
+        command, settings = self._command(job), self.settings
         run, trial = Path(attempt.job_dir).parts[-2:]
         bucket = f"{settings.trace_bucket.rstrip('/')}/{run}/{trial}/{attempt.folder}" if settings.trace_bucket else ""
         facts = {
             "root": settings.remote_dir,
             "trial": f"{run}/{trial}",
             "folder": attempt.folder,
-            "name": attempt.name,
+            "name": attempt.mark,
             "run_id": job.run_id,
             "number": job.trial,
             "attempt": job.attempt,
@@ -309,6 +319,21 @@ class TpuVmLauncher:
 
     def _running(self, handle: Handle, current: AttemptState) -> Running:
         return Running(current, self._obtaining(handle, current).view, self.settings.worker_grace_s, self.clock)
+
+
+def laid_out(command: Command, shape: tuple[int, int]) -> Command | None:
+    """`command` on `shape` = (workers, chips a worker); None where it does not fit.
+
+    A program that runs once a worker does not mind how its chips are spread: 16 chips of v6e are four workers of four,
+    whatever the environment calls a node. Trace files that are one a worker are then expected from the new number.
+    """
+    workers, chips = shape
+    if command.nodes == workers and command.xpus_per_node <= chips:
+        return command
+    if not command.per_node or command.world_size != workers * chips:
+        return None
+    count = workers if command.trace_count == command.nodes else command.trace_count
+    return replace(command, nodes=workers, xpus_per_node=chips, trace_count=count)
 
 
 def control_of(settings: TpuSettings) -> ControlPlane:

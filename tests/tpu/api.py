@@ -141,7 +141,7 @@ class TpuApi:
             self._outage(method, path)
             if _COMPUTE.match(path):
                 return {"kind": "compute#project", "name": "test-project", "commonInstanceMetadata": {"items": []}}
-            if (stored := self.objects.answer(path, query)) is not None:
+            if (stored := self.objects.answer(path, query, self.url)) is not None:
                 return stored
             route = _ROUTE.match(path)
             if route is None:
@@ -213,13 +213,24 @@ class TpuApi:
         if node is None:
             raise ApiError(404, f"Resource '{parent}/nodes/{name}' was not found")
         if route["verb"] == "getGuestAttributes":
-            return {"guestAttributes": [{"queryPath": "", "queryValue": {"items": []}}]}
+            return {"guestAttributes": [self._host_key(number) for number in self._workers_named(node, body)]}
         if method == "PATCH":
             return self._patch_node(route, node, query, body)
         if method == "DELETE":
             node["state"] = "DELETING"
             return self._start(route, node["name"], lambda: self._forget(self.nodes, node["name"]))
         return node
+
+    @staticmethod
+    def _workers_named(node: Json, body: Json) -> list[int]:
+        named = [int(number) for number in body.get("workerIds", []) if number]
+        return named or list(range(len(node.get("networkEndpoints", []))))
+
+    @staticmethod
+    def _host_key(number: int) -> Json:
+        """What gcloud makes of it is a name for the host: its last six characters."""
+        item = {"namespace": "hostkeys", "key": "ssh-ed25519", "value": f"AAAAC3NzaC1lZDI1NTE5host{number:02}"}
+        return {"queryPath": "hostkeys/", "queryValue": {"items": [item]}}
 
     def _create_node(self, route: re.Match[str], name: str, body: Json) -> Json:
         path = f"{route['parent']}/nodes/{name}"

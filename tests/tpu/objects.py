@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import quote
 
 from tests.tpu.http import ApiError
 
@@ -15,7 +16,7 @@ _BUCKET = re.compile(r"(?P<media>/download)?/storage/v1/b/(?P<bucket>[^/]+)(?:/o
 class Objects(dict[str, bytes]):
     """Objects by `bucket/name`."""
 
-    def answer(self, path: str, query: dict[str, str]) -> Json | bytes | None:
+    def answer(self, path: str, query: dict[str, str], base: str) -> Json | bytes | None:
         """The answer to a request; None for one that is not about storage.
 
         Raises:
@@ -31,22 +32,23 @@ class Objects(dict[str, bytes]):
                 raise ApiError(404, f"No such object: {path}")
             if query.get("alt") == "media":
                 return self[path]
-            return self._object(path)
+            return self._object(path, base)
         if not route.string.endswith("/o"):
             return {"kind": "storage#bucket", "name": bucket, "id": bucket, "location": "US"}
         prefix = f"{bucket}/{query.get('prefix', '')}"
         return {
             "kind": "storage#objects",
-            "items": [self._object(p) for p in sorted(self) if p.startswith(prefix)],
+            "items": [self._object(p, base) for p in sorted(self) if p.startswith(prefix)],
         }
 
-    def _object(self, path: str) -> Json:
+    def _object(self, path: str, base: str) -> Json:
         bucket, _, name = path.partition("/")
         return {
             "kind": "storage#object",
             "id": f"{path}/1",
             "bucket": bucket,
             "name": name,
+            "mediaLink": f"{base}/download/storage/v1/b/{bucket}/o/{quote(name, safe='')}?alt=media",
             "generation": "1",
             "metageneration": "1",
             "size": str(len(self[path])),

@@ -79,7 +79,7 @@ class World:
         }
         return Gcloud("test-project", environment=environment)
 
-    def launcher(self, control: ControlPlane | None = None, **settings: Any) -> TpuVmLauncher:
+    def launcher(self, plane: ControlPlane | None = None, **settings: Any) -> TpuVmLauncher:
         """A launcher on slices of two hosts of four chips, by Google's client and plain ssh unless said otherwise."""
         known = ["-o", f"UserKnownHostsFile={self.workers.folder}/known_hosts"]
         ssh = {"connect": "direct", "user": "root", "key": str(self.workers.key), "options": known}
@@ -92,7 +92,7 @@ class World:
             "control": "google-cloud-tpu",
             "ssh": ssh,
         }
-        return TpuVmLauncher(read_settings({**base, **settings}), control or self.google(), self.clock)
+        return TpuVmLauncher(read_settings({**base, **settings}), plane or self.google(), self.clock)
 
     # --- jobs -------------------------------------------------------------------------------------------------------
 
