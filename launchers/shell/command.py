@@ -43,7 +43,8 @@ class Command:
     relative to the trace folder, `trace_count` how many files they must match in all (None: at least one), `files`
     are written into the trial's folder before the start (path relative to it, content). `nodes` times
     `xpus_per_node` is the world size (see `shape`). `framework_version` is the version or era the flags are for,
-    `notes` what the user should know about the choice.
+    `notes` what the user should know about the choice, `steps` what the program is told to warm up and to record
+    (`warmup_steps`, `recorded_steps`, `decode_steps`; empty where only the program knows).
     """
 
     argv: tuple[str, ...]
@@ -57,6 +58,7 @@ class Command:
     files: Mapping[str, str] = field(default_factory=dict)
     framework_version: str = ""
     notes: tuple[str, ...] = ()
+    steps: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def world_size(self) -> int:

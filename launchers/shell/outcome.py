@@ -117,12 +117,14 @@ def common_handle(launcher: str, attempt: Attempt, command: Command) -> Handle:
         "argv": list(command.argv),
         "framework_version": command.framework_version,
         "notes": list(command.notes),
+        "steps": dict(command.steps),
     }
 
 
 def common_provenance(handle: Handle, result: Result | None) -> dict[str, Any]:
     """Facts for the record that every shell launcher has."""
     facts: dict[str, Any] = {name: handle[name] for name in ("launcher", "name", "argv", "framework_version", "notes")}
+    facts |= handle.get("steps", {})
     if result is not None:
         facts |= {"started": result.started, "ended": result.ended, "host": result.host, "restarts": result.restarts}
     return facts

@@ -15,6 +15,8 @@ from ccl_search.scripting import complete, parse_config
 from ccl_search.settings import SearchSettings
 from ccl_search.suggestion import Suggestion
 from ccl_search.trial_files import job_for
+from launchers.shell.layout import attempt_of, required_command
+from launchers.shell.outcome import common_handle, common_provenance
 from runs import catalogue
 from runs.card import card_from, to_yaml
 from runs.errors import BadInputError
@@ -170,3 +172,19 @@ def test_a_trial_on_a_real_target_keeps_its_command(tmp_path: Path) -> None:
     assert dry.command is None
     assert real.command is not None and real.command.framework_version == "torchtitan 0.2.2 (toml-0.2.1)"
     assert real.command.world_size == 16
+
+
+def test_the_steps_that_a_program_is_told_are_part_of_the_record(tmp_path: Path) -> None:
+    problem = resolve(ProblemSource(workload="wl4"))
+    config, _ = complete(problem.space, {"tp": "2", "dp": "2"})
+    plan = problem.framework.plan(config, problem.workload, problem.environment)
+    suggestion = Suggestion(
+        1, 1, config, plan, Proposal("def generate_config(workload, environment):\n    return {}\n")
+    )
+    job = job_for(problem, SearchSettings(target="local"), "run", tmp_path / "trial", suggestion)
+
+    handle = common_handle("local", attempt_of(job), required_command(job))
+    facts = common_provenance(handle, None)
+
+    assert (facts["warmup_steps"], facts["recorded_steps"]) == (5, 5)
+    assert facts["argv"][0] == "torchrun" and facts["framework_version"].startswith("torchtitan")

@@ -33,7 +33,7 @@ def build(made: Request) -> Command:
     argv = [filled(word, values) for word in made.settings.command]
     files = {CONFIG_FILE: _document(made)}
     settings, collective = made.settings, known_collectives(made)
-    command = finish(made, argv, variables(made), settings.trace_count, files, settings.per_node, collective)
+    command = finish(made, argv, variables(made), settings.trace_count, files, settings.per_node, collective, {})
     return replace(command, trace_globs=settings.traces) if settings.traces else command
 
 

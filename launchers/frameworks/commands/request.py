@@ -18,6 +18,7 @@ WARMUP_STEPS = 5
 PROFILED_STEPS = 5
 DECODE_STEPS = 128
 """What the protocol of CCL-Bench asks of a trace (its section 3): warm-up, steps, and decode steps of a serving run."""
+TRAINING_STEPS = {"warmup_steps": WARMUP_STEPS, "recorded_steps": PROFILED_STEPS}
 COLLECTIVE_KNOBS = ("collective_algorithm", "collective_protocol", "communication_library")
 _ALGORITHMS = {
     "auto": None, "ring": "Ring", "tree": "Tree", "collnet_direct": "CollnetDirect", "collnet_chain": "CollnetChain",
@@ -104,11 +105,12 @@ def finish(
     files: Mapping[str, str] | None = None,
     per_node: bool = True,
     collective: Mapping[str, str] | None = None,
+    steps: Mapping[str, int] | None = None,
 ) -> Command:
     """The command of a request: the user's extra words at the end, the user's variables over the framework's own.
 
     Variables of the config (`collective`, by default `collective_env`) stand over both, so that what a trial is named
-    after is what it runs.
+    after is what it runs. `steps` are those of training unless given.
     """
     nodes, xpus = made.shape
     collective = collective_env(made) if collective is None else collective
@@ -124,6 +126,7 @@ def finish(
         files=dict(files or {}),
         framework_version=" ".join(filter(None, (made.era.framework, made.version, f"({made.era.name})"))),
         notes=tuple(made.notes),
+        steps=dict(TRAINING_STEPS if steps is None else steps),
     )
 
 

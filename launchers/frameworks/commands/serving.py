@@ -64,6 +64,12 @@ def lengths(made: Request) -> tuple[int, int]:
     return given, output
 
 
+def steps(made: Request) -> dict[str, int]:
+    """Batches that warm the engine up, and decode steps of the recorded one."""
+    asked = made.workload.output_len or 1
+    return {"warmup_steps": WARMUP_BATCHES, "decode_steps": max(asked - 1, DECODE_STEPS) if asked > 1 else 0}
+
+
 def replica_share(made: Request, parts: int) -> int:
     """Sequences of each of `parts` equal groups of replicas."""
     return made.workload.batch_size // parts

@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Any
 
 from launchers.frameworks.commands.request import Request, finish
-from launchers.frameworks.commands.serving import WARMUP_BATCHES, lengths, model_facts, replica_share
+from launchers.frameworks.commands.serving import WARMUP_BATCHES, lengths, model_facts, replica_share, steps
 from launchers.frameworks.commands.words import fact_words, knob_words
 from launchers.shell.command import Command, Slot
 from runs.errors import BadInputError
@@ -28,7 +28,7 @@ def build(made: Request) -> Command:
     """
     words = [*fact_words(made.era, _facts(made)), *knob_words(made.era, made.knobs), *made.era.constant]
     argv = [made.settings.python, *made.era.start, *words]
-    return finish(made, argv, {}, made.plan.world_size, {DRIVER: driver()})
+    return finish(made, argv, {}, made.plan.world_size, {DRIVER: driver()}, steps=steps(made))
 
 
 def driver() -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from launchers.frameworks.commands.request import Request, finish, torchrun
-from launchers.frameworks.commands.serving import WARMUP_BATCHES, lengths, model_facts, replica_share
+from launchers.frameworks.commands.serving import WARMUP_BATCHES, lengths, model_facts, replica_share, steps
 from launchers.frameworks.commands.words import fact_words, knob_env, knob_words
 from launchers.shell.command import Command
 from runs.errors import BadInputError
@@ -31,7 +31,7 @@ def build(made: Request) -> Command:
     words = [*fact_words(made.era, _facts(made, spread)), *knob_words(made.era, made.knobs), *made.era.constant]
     start = list(made.era.start)
     argv = torchrun(made, *start, *words) if spread else [made.settings.python, *start, *words]
-    command = finish(made, argv, knob_env(made.era, made.knobs), 1 if tpu else made.plan.world_size)
+    command = finish(made, argv, knob_env(made.era, made.knobs), 1 if tpu else made.plan.world_size, steps=steps(made))
     return replace(command, trace_globs=_TPU_TRACES) if tpu else command
 
 

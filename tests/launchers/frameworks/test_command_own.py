@@ -127,5 +127,6 @@ def test_one_process_a_device_and_the_moe_study() -> None:
     )  # fmt: skip
 
     assert (made.per_node, made.tasks_per_node, made.trace_count) == (False, 4, 4)
+    assert made.steps == {}, "only the program knows"
     assert study.argv == ("run", "ring", "ib-none") and study.world_size == 32
     assert replace(training(), batch_size=4).batch_size == 4

@@ -140,6 +140,8 @@ def test_a_workload_without_decode_keeps_its_single_token() -> None:
     told = flags(made.argv, "vllm.entrypoints.cli.main")
 
     assert (told["--output-len"], told["--max-model-len"], made.notes) == (["1"], ["4097"], ())
+    assert made.steps == {"warmup_steps": 3, "decode_steps": 0}
+    assert command("sglang", ONE_NODE, "0.5.10", "wl1").steps == {"warmup_steps": 3, "decode_steps": 128}
 
 
 @pytest.mark.parametrize("framework", ["vllm", "sglang"])

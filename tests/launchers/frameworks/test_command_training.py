@@ -100,6 +100,7 @@ def test_torchtitan_with_flags(version: str) -> None:
     assert made.trace_globs == ("profile_traces/**/rank*_trace.json*",)
     assert made.trace_count == (80 if version == "0.1.0" else 16)
     assert made.notes == () and made.files == {}
+    assert made.steps == {"warmup_steps": 5, "recorded_steps": 5}
 
 
 @pytest.mark.parametrize(
