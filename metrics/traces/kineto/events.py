@@ -30,7 +30,6 @@ class KernelArgs(msgspec.Struct, gc=False):
     group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
     dtype: Any = None
     sequence: Any = msgspec.field(default=None, name="Seq")
-    communicator: Any = msgspec.field(default=None, name="Comms Id")
 
 
 class LaunchArgs(msgspec.Struct, gc=False):
