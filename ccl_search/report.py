@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ def run_summary(store: Store, run_id: str, seconds: float | None = None) -> dict
         "ties": repeats.ties(best, trials, objective) if best else [],
         "front": None if front is None else [point.trial for point in front.members],
         "constraints": list(run.options.get("settings", {}).get("constraints") or ()),
-        "infeasible": sum(bool(_violations(run, trial)) for trial in trials),
+        "infeasible": _infeasible(run, trials),
         "warnings": repeats.warnings(run, best),
         "trials": sum(totals.trials.values()),
         "failed": totals.trials.get(TrialState.FAILED, 0),
@@ -54,11 +55,13 @@ def _front(store: Store, run: RunRecord) -> RunFront | None:
     return of_run(store, run.id) if MIN_AXES <= len(run.objective["terms"]) <= MAX_AXES else None
 
 
-def _violations(run: RunRecord, trial: TrialRecord) -> tuple[str, ...]:
+def _infeasible(run: RunRecord, trials: Sequence[TrialRecord]) -> int:
+    """How many trials ran but break a limit."""
     from ccl_search import constraints
 
-    succeeded = trial.state is TrialState.SUCCEEDED
-    return constraints.violations(constraints.limits_of(run), trial.metrics) if succeeded else ()
+    limits = constraints.limits_of(run)
+    succeeded = [trial for trial in trials if trial.state is TrialState.SUCCEEDED]
+    return sum(bool(constraints.violations(limits, trial.metrics)) for trial in succeeded)
 
 
 def best_summary(store: Store, trial: TrialRecord) -> dict[str, Any]:
