@@ -16,6 +16,7 @@ from ccl_search.pareto.of_run import REFERENCE, of_run
 from runs.trial import TrialState
 
 if TYPE_CHECKING:
+    from runs.objective import Objective
     from runs.store import RunRecord, Store, TrialRecord
 
 SCHEMA_VERSION = 1
@@ -38,9 +39,14 @@ def columns(run: RunRecord) -> dict[str, str]:
 
 def rows(store: Store, run: RunRecord) -> list[dict[str, Any]]:
     """One row a trial, refused and failed ones too, with exactly the columns of `columns`; None where there is none."""
-    front = _front(store, run)
-    names = columns(run)
-    return [{name: row.get(name) for name in names} for row in (_row(run, t, front) for t in store.trials(run.id))]
+    front, names, objective, limits = (
+        _front(store, run),
+        columns(run),
+        run.typed_objective(),
+        constraints.limits_of(run),
+    )
+    found = [_row(trial, front, objective, limits) for trial in store.trials(run.id)]
+    return [{name: row.get(name) for name in names} for row in found]
 
 
 def as_csv(store: Store, run: RunRecord) -> str:
@@ -73,9 +79,11 @@ def _front(store: Store, run: RunRecord) -> set[int] | None:
     return {point.trial for point in of_run(store, run.id).members}
 
 
-def _row(run: RunRecord, trial: TrialRecord, front: set[int] | None) -> dict[str, Any]:
+def _row(
+    trial: TrialRecord, front: set[int] | None, objective: Objective, limits: Sequence[constraints.Limit]
+) -> dict[str, Any]:
     succeeded = trial.state is TrialState.SUCCEEDED
-    broken = constraints.violations(constraints.limits_of(run), trial.metrics) if succeeded else ()
+    broken = constraints.violations(limits, trial.metrics) if succeeded else ()
     config = trial.config or {}
     return {
         "run_id": trial.run_id,
@@ -86,7 +94,7 @@ def _row(run: RunRecord, trial: TrialRecord, front: set[int] | None) -> dict[str
         "evidence": trial.evidence or None,
         "objective": trial.objective,
         "score": trial.score,
-        "score_spread": repeats.score_spread(trial.metrics, run.typed_objective()),
+        "score_spread": repeats.score_spread(trial.metrics, objective),
         "feasible": not broken if succeeded else None,
         "violations": "; ".join(broken) or None,
         "on_front": trial.number in front if front is not None else None,
