@@ -211,7 +211,15 @@ class Search:
             return self._record(suggestion, execution, failed)
         started = time.perf_counter()
         measurement = repeats.measure(executions, self.problem, suggestion.plan)
+        execution = self._with_findings(suggestion.number, execution)
         return self._record(suggestion, execution, measurement, time.perf_counter() - started)
+
+    def _with_findings(self, number: int, execution: Execution) -> Execution:
+        """The execution with what keeps its folder from being a benchmark entry, which the user is told as well."""
+        findings = trial_files.entry_findings(self.recorder.trial_dir(number), self.problem)
+        for text in findings:
+            self.observer.notice(f"trial {number} is no complete benchmark entry: {text}")
+        return replace(execution, provenance={**execution.provenance, "entry_findings": findings})
 
     def _record(
         self,

@@ -69,6 +69,28 @@ def write_metrics(directory: Path, values: Mapping[str, MetricValue], score: flo
     _write(directory / "metrics.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
+def entry_findings(directory: Path, problem: Problem) -> list[str]:
+    """What keeps a trial's folder from being a benchmark entry: too few steps, an incomplete environment.
+
+    The card, script, trace and metric values are the search's own doing and are there.
+    """
+    from runs.entry import check_environment, check_steps
+
+    facts = _execution_facts(directory / "execution.json")
+    steps = check_steps(
+        problem.workload, facts.get("warmup_steps"), facts.get("recorded_steps"), facts.get("decode_steps")
+    )
+    return [f"{found.code}: {found.message}" for found in (*steps, *check_environment(problem.card))]
+
+
+def _execution_facts(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def trace_files(directory: Path) -> list[FileFacts]:
     """Every file under the `trace` folders of the trial and its repeats, with size and hash, in the order of paths."""
     folders = [directory / "trace", *directory.glob("repeats/*/trace")]
