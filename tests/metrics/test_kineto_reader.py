@@ -108,6 +108,14 @@ def test_what_is_no_time(text: bytes, word: str) -> None:
     assert nanoseconds([b"1.000", text])[1] == {1: word}
 
 
+@pytest.mark.parametrize("good", [b"123.456", b"123", b"1700000000000000.001"])
+def test_one_bad_time_after_many_good_ones(good: bytes) -> None:
+    """The fast path gives up in linear time (a pattern with two ways to match a number would never end)."""
+    values, bad = nanoseconds([good] * 5000 + [b"NaN"])
+    assert bad == {5000: "NaN"}
+    assert len(set(values[:5000].tolist())) == 1
+
+
 def test_schema_of_2021(tmp_path: Path) -> None:
     trace = Kineto(rank=None, world=None)
     trace.event("Operator", "ProfilerStep#7", 0, 900_000)

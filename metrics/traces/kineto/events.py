@@ -86,8 +86,8 @@ COPY_CATS = frozenset({"gpu_memcpy", "gpu_memset", "Memcpy", "Memset"})
 DEVICE_CATS = KERNEL_CATS | COPY_CATS
 LAUNCH_CATS = frozenset({"cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "xpu_runtime", "mtia_runtime"})
 
-_EXACT = re.compile(rb"(?:[0-3]?\d{1,15}\.\d{3} )+")  # below 2**62 ns, so that a start and a duration add up
-_WHOLE = re.compile(rb"(?:[0-3]?\d{1,15} )+")
+_EXACT = re.compile(rb"(?:(?:\d{1,15}|[0-3]\d{15})\.\d{3} )++")  # below 2**62 ns, so that a start and a duration add up
+_WHOLE = re.compile(rb"(?:(?:\d{1,15}|[0-3]\d{15}) )++")
 _LIMIT = 2**62
 _PLAIN = re.compile(r"-?\d+(?:\.\d+)?")
 
