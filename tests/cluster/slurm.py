@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.cluster import config
 from tests.cluster.config import Layout
 
-PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurmdbd", "munge", "mariadb-server")
+PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurmdbd", "munge", "mariadb-server", "openssh-server")
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "slurmdbd", "munged", "mariadbd")
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
@@ -31,7 +31,7 @@ def missing_programs() -> list[str]:
 
 def install() -> None:
     """Install the Debian packages; nothing is started by their scripts."""
-    if not missing_programs():
+    if not missing_programs() and shutil.which("sshd", path=PATH):
         return
     policy = Path("/usr/sbin/policy-rc.d")
     made = not policy.exists()

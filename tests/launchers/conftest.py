@@ -20,13 +20,20 @@ from launchers.shell.ssh import SshRunner
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
+def _unavailable(reason: str) -> None:
+    if os.environ.get("CCL_SEARCH_REQUIRE_SLURM"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
 @pytest.fixture(scope="session")
 def login() -> Iterator[SshRunner]:
     """A real sshd on loopback with keys of its own."""
     if SSHD is None or shutil.which("ssh-keygen") is None:
-        pytest.skip("the server of OpenSSH is not installed (Debian: openssh-server)")
+        _unavailable("the server of OpenSSH is not installed (Debian: openssh-server)")
     if os.getuid() != 0:
         pytest.skip("sshd runs as root here")
+    assert SSHD is not None
     folder = Path(tempfile.mkdtemp(prefix="ccl-ssh-test-"))
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)

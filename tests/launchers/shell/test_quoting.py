@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from launchers.shell.command import Slot, shape
@@ -22,6 +22,7 @@ def said(script: str, **environment: str) -> str:
 @settings(max_examples=40, deadline=None)
 @given(st.lists(TEXT, min_size=1, max_size=4))
 def test_words_come_out_of_bash_as_they_went_in(words: list[str]) -> None:
+    assume(not any(slot.value in word for slot in Slot for word in words))
     assert said(f"printf '%s\\0' {join(words)}").split("\0")[:-1] == words
 
 

@@ -15,10 +15,10 @@ from launchers.shell.ssh import SshRunner
 def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
     started = time.monotonic()
     text = f"sleep 31.7 & echo $! > '{tmp_path}/pid'; sleep 31.7"
-    done = LocalRunner().run(("bash", "-c", text), timeout_s=0.5)
+    done = LocalRunner().run(("bash", "-c", text), timeout_s=3.0)
     assert (done.ok, done.code) == (False, None)
     assert "no answer" in done.complaint
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 20
     child = int((tmp_path / "pid").read_text())
     state = Path(f"/proc/{child}/stat")
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] in "ZX"
