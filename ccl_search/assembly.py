@@ -75,7 +75,7 @@ def start(
     observer: Observer | None = None,
     origin: Origin | None = None,
 ) -> Search:
-    """As `create`, for a problem that is resolved already; `origin` tells where a search that is no first one is from."""
+    """As `create`, for a problem that is resolved already; `origin` tells where a search that is no first is from."""
     from ccl_search.feasibility import require_feasible
 
     target = targets.find(settings.target)
@@ -85,7 +85,8 @@ def start(
     if settings.replay_llm is not None:
         settings = replace(settings, replay_llm=store.run(settings.replay_llm).id)
     require_feasible(problem)
-    settings = replace(settings, extras={**settings.extras, **target.extras(problem.framework.name)})
+    extras = {**settings.extras, **target.extras()}
+    settings = replace(settings, extras=extras, time_limit_s=settings.time_limit_s or target.time_limit_s)
     runner = _runner(settings)
     run_id = store.create_run(_from(origin, _new_run(problem, settings, target, choice.name, seed_policy)))
     if choice.name == "claude":

@@ -99,6 +99,8 @@ class Executor:
     def _give_up(self, job: Job, handle: Handle, log: AttemptLog, failure: FailureClass, evidence: str) -> Execution:
         self.launcher.cancel(handle)
         state = TrialState.CANCELLED if failure is FailureClass.CANCELLED else TrialState.FAILED
-        execution = Execution(state, failure=failure, evidence=evidence)
+        left = self.launcher.collect(handle)
+        logged = f"\n{left.evidence}" if left.evidence else ""
+        execution = replace(left, state=state, failure=failure, evidence=f"{evidence}{logged}", trace_dir=None)
         log.finished(job.attempt, execution)
         return execution

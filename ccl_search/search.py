@@ -216,7 +216,9 @@ class Search:
 
     def _with_findings(self, number: int, execution: Execution) -> Execution:
         """The execution with what keeps its folder from being a benchmark entry, which the user is told as well."""
-        findings = trial_files.entry_findings(self.recorder.trial_dir(number), self.problem)
+        directory = self.recorder.trial_dir(number)
+        trial_files.write_execution(directory, execution)
+        findings = trial_files.entry_findings(directory, self.problem)
         for text in findings:
             self.observer.notice(f"trial {number} is no complete benchmark entry: {text}")
         return replace(execution, provenance={**execution.provenance, "entry_findings": findings})

@@ -17,7 +17,8 @@ MAX_REPROPOSALS = 3
 class SearchSettings:
     """Proposer, sandbox, target and budgets. Budgets that are None do not bind.
 
-    `proposer` None means: `claude` when a key is set, else `guided`. `time_limit_s` bounds one trial's execution,
+    `proposer` None means: `claude` when a key is set, else `guided`. `time_limit_s` bounds one trial's execution
+    (None: what the target says, else an hour),
     `parallel` is how many trials may be in flight (None: as many as the target's file says, else one),
     `retries` the repeats after transient failures. `max_cost_usd` is text to stay exact. `effort`, `fallback_models`
     and `prices` (a YAML file) are for the `claude` proposer. `constraints` are the user's texts, `pareto` asks the
@@ -35,7 +36,7 @@ class SearchSettings:
     max_cost_usd: str | None = None
     max_xpu_hours: float | None = None
     max_seconds: float | None = None
-    time_limit_s: float = 3600.0
+    time_limit_s: float | None = None
     retries: int = 2
     parallel: int | None = None
     replay_llm: str | None = None

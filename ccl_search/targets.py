@@ -11,6 +11,7 @@ from runs.errors import BadInputError
 from runs.trial import Fidelity
 
 DRY_RUN = "dry-run"
+_HOUR_S = 3600.0
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,17 @@ class Target:
         """Jobs in flight at once, as the target file says; one unless it does."""
         return int(self.content.get("parallel", 1))
 
-    def extras(self, framework: str) -> dict[str, Any]:
+    @property
+    def time_limit_s(self) -> float:
+        """Seconds one trial may run, as the target file says; an hour unless it does."""
+        return float(self.content.get("time_limit_s", _HOUR_S))
+
+    def extras(self) -> dict[str, Any]:
         """What a trial's job needs of the target file."""
         found: dict[str, Any] = {"kind": self.kind}
         if self.content.get("queue_limit_s") is not None:
             found["queue_limit_s"] = self.content["queue_limit_s"]
-        if section := (self.content.get("frameworks") or {}).get(framework):
+        if section := self.content.get("framework"):
             found["framework"] = section
         return found
 

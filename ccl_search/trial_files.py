@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from launchers.base import Job
 from runs.metric import MetricValue
+from runs.trial import Execution
 
 if TYPE_CHECKING:
     from ccl_search.problem import Problem
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from runs.plan import ParallelPlan
 
 RECORDED_STEPS = 5
+DEFAULT_TIME_LIMIT_S = 3600.0
+EXECUTION = "execution.json"
+STEP_KEYS = ("warmup_steps", "recorded_steps", "decode_steps")
 _BLOCK = 2**20
 
 
@@ -51,7 +55,7 @@ def job_for(problem: Problem, settings: SearchSettings, run_id: str, directory: 
         config=suggestion.config,
         plan=suggestion.plan,
         script=_script(settings),
-        time_limit_s=settings.time_limit_s,
+        time_limit_s=settings.time_limit_s or DEFAULT_TIME_LIMIT_S,
         settings=dict(settings.extras),
         command=_command(problem, settings, suggestion),
     )
@@ -76,11 +80,18 @@ def entry_findings(directory: Path, problem: Problem) -> list[str]:
     """
     from runs.entry import check_environment, check_steps
 
-    facts = _execution_facts(directory / "execution.json")
-    steps = check_steps(
-        problem.workload, facts.get("warmup_steps"), facts.get("recorded_steps"), facts.get("decode_steps")
-    )
+    facts = _execution_facts(directory / EXECUTION)
+    steps = check_steps(problem.workload, *(facts.get(key) for key in STEP_KEYS))
     return [f"{found.code}: {found.message}" for found in (*steps, *check_environment(problem.card))]
+
+
+def write_execution(directory: Path, execution: Execution) -> None:
+    """Put the facts of the execution beside the trace, where the launcher has not done so itself."""
+    path = directory / EXECUTION
+    if not path.exists():
+        steps = {key: execution.provenance[key] for key in STEP_KEYS if key in execution.provenance}
+        facts = {**steps, "fidelity": execution.fidelity.value, "seconds": execution.seconds}
+        _write(path, json.dumps({**facts, "provenance": execution.provenance}, indent=1, default=str) + "\n")
 
 
 def _execution_facts(path: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -92,6 +93,8 @@ class DryRunLauncher:
         except CclSearchError as error:
             hint = f" ({error.hint})" if error.hint else ""
             return self._outcome(FailureClass.FRAMEWORK_ERROR, f"{error.message}{hint}", None)
+        if job.trace_dir.exists():
+            shutil.rmtree(job.trace_dir)
         info = write_traces(result, job.trace_dir, self.compress)
         return self._success(result, info)
 

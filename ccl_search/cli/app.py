@@ -8,8 +8,11 @@ from typing import Annotated
 import typer
 
 from ccl_search.cli import (
+    calibrate,
     catalogue,
+    cleanup,
     compare,
+    doctor,
     export,
     importing,
     metrics,
@@ -34,27 +37,32 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run")(run.run)
-app.command("resume")(run.resume)
-app.command("list")(record.list_runs)
-app.command("show")(record.show)
-app.command("best")(record.best)
-app.command("pareto")(pareto.pareto)
-app.command("compare")(compare.compare)
-app.command("rescore")(rescore.rescore)
-app.command("export")(export.export)
-app.command("publish")(publish.publish)
-app.command("script")(script.script)
-app.command("simulate")(simulate.simulate)
-app.command("verify")(verify.verify)
-app.command("import")(importing.import_)
-app.command("replay")(replay.replay)
-app.command("workloads")(catalogue.workloads)
-app.command("environments")(catalogue.environments)
-app.command("targets")(catalogue.targets)
-app.add_typer(validate.app, name="validate")
-app.add_typer(metrics.app, name="metrics")
-app.add_typer(policies.app, name="policies")
+_SEARCH, _READ, _REUSE, _INPUT, _SITE = "Search", "Read the record", "Reuse and share", "What goes in", "Machines"
+
+app.command("run", rich_help_panel=_SEARCH)(run.run)
+app.command("resume", rich_help_panel=_SEARCH)(run.resume)
+app.command("simulate", rich_help_panel=_SEARCH)(simulate.simulate)
+app.command("list", rich_help_panel=_READ)(record.list_runs)
+app.command("show", rich_help_panel=_READ)(record.show)
+app.command("best", rich_help_panel=_READ)(record.best)
+app.command("pareto", rich_help_panel=_READ)(pareto.pareto)
+app.command("compare", rich_help_panel=_READ)(compare.compare)
+app.command("rescore", rich_help_panel=_READ)(rescore.rescore)
+app.command("export", rich_help_panel=_READ)(export.export)
+app.command("publish", rich_help_panel=_REUSE)(publish.publish)
+app.command("verify", rich_help_panel=_REUSE)(verify.verify)
+app.command("import", rich_help_panel=_REUSE)(importing.import_)
+app.command("replay", rich_help_panel=_REUSE)(replay.replay)
+app.add_typer(policies.app, name="policies", rich_help_panel=_REUSE)
+app.command("workloads", rich_help_panel=_INPUT)(catalogue.workloads)
+app.command("environments", rich_help_panel=_INPUT)(catalogue.environments)
+app.add_typer(validate.app, name="validate", rich_help_panel=_INPUT)
+app.add_typer(metrics.app, name="metrics", rich_help_panel=_INPUT)
+app.command("targets", rich_help_panel=_SITE)(catalogue.targets)
+app.command("script", rich_help_panel=_SITE)(script.script)
+app.command("doctor", rich_help_panel=_SITE)(doctor.doctor)
+app.command("calibrate", rich_help_panel=_SITE)(calibrate.calibrate)
+app.command("cleanup", rich_help_panel=_SITE)(cleanup.cleanup)
 
 
 @app.callback()

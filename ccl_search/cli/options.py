@@ -110,7 +110,12 @@ MaxXpuHours = Annotated[
     float | None, typer.Option(help="Stop after this many accelerator-hours.", rich_help_panel=_BUDGET)
 ]
 MaxMinutes = Annotated[float | None, typer.Option(help="Stop after this many minutes.", rich_help_panel=_BUDGET)]
-TimeLimit = Annotated[float, typer.Option(help="Longest run of one trial, in seconds.", rich_help_panel=_BUDGET)]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        help="Longest run of one trial, in seconds.", show_default="the target's, else 3600", rich_help_panel=_BUDGET
+    ),
+]
 Retries = Annotated[
     int, typer.Option(min=0, help="Repeats of a trial that the machines failed.", rich_help_panel=_BUDGET)
 ]

@@ -42,7 +42,7 @@ def run(
     max_cost: options.MaxCost = None,
     max_xpu_hours: options.MaxXpuHours = None,
     max_minutes: options.MaxMinutes = None,
-    time_limit: options.TimeLimit = 3600.0,
+    time_limit: options.TimeLimit = None,
     retries: options.Retries = 2,
     target: options.Target = "dry-run",
     parallel: options.Parallel = None,
