@@ -113,10 +113,6 @@ def _environment_facts(environment: Environment) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# Dense BF16 peaks with more digits than the catalogue's rounded TFLOP/s (tensor cores x FLOP per clock x boost clock).
-_EXACT_PEAKS = {"nvidia_h100": 989.4e12, "nvidia_h200": 989.4e12}
-
-
 def bf16_peak(device: str) -> float | None:
     """Dense BF16 FLOP/s of a device by its catalogue name or a card's spelling; None for a device that is not known."""
     from runs import catalogue
@@ -125,7 +121,7 @@ def bf16_peak(device: str) -> float | None:
         found = catalogue.device(device)
     except BadInputError:
         return None
-    return _EXACT_PEAKS.get(found.name, found.peak_flops("bf16"))
+    return found.peak_flops("bf16")
 
 
 _ARCHITECTURE = ("num_active_params", "num_params_embedding", "head_dim")
