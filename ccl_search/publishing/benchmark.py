@@ -8,6 +8,7 @@ whatever files beside the card are traces.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,7 +29,8 @@ _CARD = "card.yaml"
 _SCRIPTS = ("script.sh", "run.sh")
 _TRACES = ("trace", "traces")
 _DEGREES = ("tp", "cp", "pp", "dp", "ep")
-_PEEK = 4096
+_PEEK = 1 << 18
+_SIMULATED = re.compile(rb'"simulated"\s*:\s*\{')
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,7 @@ def _backend(folder: Path, traces: tuple[Path, ...]) -> str | None:
         told = {}
     if isinstance(told, dict) and told.get("backend"):
         return str(told["backend"])
-    simulated = any(b'"simulated":{' in head_of(path, _PEEK) for path in traces)
+    simulated = any(_SIMULATED.search(head_of(path, _PEEK)) for path in traces)
     return "unknown" if simulated else None
 
 

@@ -1,0 +1,146 @@
+"""Linting policies: what each gives over many clusters, and how far its configs are from the best known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccl_search import portability
+from ccl_search.portability import cases, check_inputs, lint
+from launchers import frameworks
+from policies.factory import create_runner
+from policies.runner import PolicyRunner
+from policies.seeds import seed_policy
+from runs import catalogue
+from tests.ccl_search.cli import Cli
+from tests.reference import shared_path
+
+CONSTANT = """def generate_config(workload, environment):
+    return {"tp": 4, "cp": 1, "pp": 1, "dp": 4, "dp_shard": 4, "zero_stage": 3, "micro_batch_size": 1,
+            "pipeline_schedule": "1f1b", "activation_checkpointing": "full", "compile": False}
+"""
+CARELESS = CONSTANT.replace("    return", "    memory = environment['gpu_memory_gb']\n    return")
+FIRST_CHOICES = """def generate_config(workload, environment):
+    return {knob["key"]: knob["choices"][0] for knob in workload["config_space"]}
+"""
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[PolicyRunner]:
+    made = create_runner("monty")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def found() -> list[portability.Case]:
+    framework = frameworks.get("torchtitan")
+    where = catalogue.with_framework(catalogue.environment("perlmutter-a100-16"), framework.name, framework.version)
+    return cases(catalogue.workload("wl4"), where, framework)
+
+
+def test_the_cases_are_all_bundled_clusters_and_the_perturbations(found: list[portability.Case]) -> None:
+    names = [case.name for case in found]
+    kinds = {case.kind for case in found}
+
+    gpus = [name for name in catalogue.environment_names() if not name.startswith("tpu")]
+    assert names[: len(gpus)] == gpus
+    assert kinds == {"bundled", "size", "odd nodes", "memory", "unset fact"}
+    sizes = {case.environment.total_xpus for case in found if case.kind in ("size", "odd nodes")}
+    assert sizes == {8, 32, 12, 20, 28}
+    memories = {case.environment.device_memory_gb for case in found if case.kind == "memory"}
+    assert memories == {16, 24, 48, 80, 141, 192}
+    assert len(names) == len(set(names))
+
+
+def test_a_constant_policy_is_called_one(found: list[portability.Case], runner: PolicyRunner) -> None:
+    report = lint(CONSTANT, found, runner, sample=0)
+
+    by_name = {result.case: result for result in report.results}
+    assert report.constant
+    assert by_name["perlmutter-a100-16"].outcome == "valid"
+    assert by_name["h100-8"].outcome == "invalid"
+    assert "exceeds the devices" in by_name["h100-8"].reason
+    assert report.counts["valid"] + report.counts["invalid"] + report.counts["impossible"] == len(report.results)
+
+
+def test_a_policy_that_needs_a_fact_raises_without_it(found: list[portability.Case], runner: PolicyRunner) -> None:
+    report = lint(CARELESS, found, runner, sample=0)
+
+    raising = [result for result in report.results if result.outcome == "raises"]
+    assert [result.case for result in raising] == ["gpu_memory_gb unset"]
+    assert "KeyError" in raising[0].reason
+
+
+def test_the_seed_policy_follows_the_cluster(found: list[portability.Case], runner: PolicyRunner) -> None:
+    report = lint(seed_policy("torchtitan"), found, runner, sample=0)
+
+    assert not report.constant
+    assert report.counts["raises"] == 0
+    assert report.share > 0.9
+
+
+def test_losses_are_against_the_best_of_what_was_predicted(found: list[portability.Case], runner: PolicyRunner) -> None:
+    few = [case for case in found if case.name in ("half (8 devices)", "3 nodes (12 devices)")]
+    seed = lint(seed_policy("torchtitan"), few, runner, sample=2)
+    best = next(result.best_known for result in seed.results if result.case == "half (8 devices)")
+    assert best is not None
+    source = f"def generate_config(workload, environment):\n    return {best!r}\n"
+    again = lint(source, few[:1], runner, sample=1)
+
+    assert set(seed.sampled) == {case.name for case in few}
+    assert all(loss >= 0 for loss in seed.losses)
+    assert again.losses == [0.0]
+    assert again.results[0].step_s == seed.results[0].best_known_s
+
+
+def test_lint_speaks_for_files_and_runs(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "policy.py"
+    path.write_text(CONSTANT, encoding="utf-8")
+
+    document = cli("policies", "lint", str(path), "--sample", "1", "--json").document
+
+    assert document["constant"] is True
+    assert len(document["sampled"]) == 1
+    assert document["counts"]["valid"] == sum(case["outcome"] == "valid" for case in document["cases"])
+    for arguments, says in (
+        (("missing.py",), "cannot read the policy"),
+        (("latest", "--workload", "wl4"), "leave those options out"),
+        ((str(path), "--framework", "vllm"), "vllm runs inference"),
+    ):
+        result = cli("policies", "lint", *arguments)
+        assert result.code == 2
+        assert says in result.err
+
+
+@pytest.mark.shared
+def test_recorded_inputs_of_other_searches_can_be_linted(runner: PolicyRunner) -> None:
+    golden: dict[str, Any] = json.loads(shared_path("data/policy_golden.json").read_text(encoding="utf-8"))
+
+    for name, inputs in golden["inputs"].items():
+        workload, environment = inputs["workload"], inputs["environment"]
+        given = check_inputs(FIRST_CHOICES, workload, environment, runner)
+        assert given.outcome == "valid", (name, given.reason)
+        told = [{key: value for key, value in facts.items() if value is not None} for facts in (workload, environment)]
+        seed = check_inputs(seed_policy("torchtitan"), told[0], told[1], runner)
+        assert seed.outcome in ("valid", "invalid"), (name, seed.reason)
+
+
+@pytest.mark.shared
+def test_a_recorded_config_taken_verbatim_is_valid_at_home_and_not_everywhere(runner: PolicyRunner) -> None:
+    """Recorded facts: proposals stayed inside their own spaces; taken to other inputs, configs often do not fit."""
+    golden: dict[str, Any] = json.loads(shared_path("data/policy_golden.json").read_text(encoding="utf-8"))
+    at_home, elsewhere = [], []
+    last = {case["run"]: case["expected"] for case in golden["cases"] if case["expected"]}
+    for run, config in last.items():
+        source = f"def generate_config(workload, environment):\n    return {config!r}\n"
+        for name, inputs in golden["inputs"].items():
+            result = check_inputs(source, inputs["workload"], inputs["environment"], runner)
+            (at_home if name == run else elsewhere).append(result.outcome)
+
+    assert at_home.count("valid") >= len(at_home) - 1
+    assert 0 < elsewhere.count("invalid") < len(elsewhere)
