@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import launchers.tpu_vm.remote as remote
 from launchers.base import Handle
 from launchers.shell.evidence import Evidence
 from launchers.shell.layout import RESULT_FILE
 from launchers.shell.logs import read_evidence
 from launchers.shell.outcome import Account, Verdict, common_provenance, describe_exit, execution, judge_exit
 from launchers.shell.result import Result, parse_result
-from launchers.tpu_vm import remote
 from launchers.tpu_vm.gcloud import Gcloud
 from launchers.tpu_vm.running import Running
 from launchers.tpu_vm.state import AttemptState

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import launchers.tpu_vm.detached as detached
 from launchers.shell.runner import execute
-from launchers.tpu_vm import detached
 from launchers.tpu_vm.control import (
     Creation,
     Node,

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import launchers.tpu_vm.remote as remote
+import launchers.tpu_vm.state as state
 from launchers.base import Handle, Job, JobState
 from launchers.shell.command import Command
 from launchers.shell.layout import Attempt, attempt_of, required_command
 from launchers.shell.outcome import common_handle
-from launchers.tpu_vm import remote, state
 from launchers.tpu_vm.client import GoogleClient
 from launchers.tpu_vm.collecting import Collecting, store, stored
 from launchers.tpu_vm.control import ControlPlane

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launchers.tpu_vm import detached, ledger
+import launchers.tpu_vm.detached as detached
+import launchers.tpu_vm.ledger as ledger
 from launchers.tpu_vm.control import Endpoint, Node, workers_of
 from launchers.tpu_vm.gcloud import Gcloud, Login
 from launchers.tpu_vm.ledger import Ledger, SliceRecord
@@ -139,6 +140,8 @@ class Obtaining:
         Raises:
             ControlError: see `provision`.
         """
+        if detached.outcome(self.folder / "connect") is None and detached.is_running(self.folder / "connect"):
+            return
         view = self.view()
         if view.standing is not Standing.READY or view.node is None:
             self.lost(view)
@@ -181,8 +184,6 @@ class Obtaining:
         login = Login(ssh.user, ssh.internal, ssh.iap)
         if not folder.exists():
             control.spread_key(self.state.zone, self.state.slice_name, login, folder)
-            return None
-        if detached.outcome(folder) is None and detached.is_running(folder):
             return None
         found = control.ssh_commands(self.state.zone, self.state.slice_name, login)
         return [[argv[0], *ssh.options, *argv[1:]] for argv in found]

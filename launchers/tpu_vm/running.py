@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import launchers.tpu_vm.remote as remote
 from launchers.shell.command import Command
 from launchers.shell.result import Result, parse_result
 from launchers.shell.script import Site
-from launchers.tpu_vm import remote
 from launchers.tpu_vm.remote import WorkerJob
 from launchers.tpu_vm.slices import Standing, View, is_unwell
 from launchers.tpu_vm.state import AttemptState, Phase
