@@ -88,7 +88,23 @@ def read(path: Path) -> Target:
     """
     from launchers.target_file import load_target
 
-    return _of(load_target(path).model_dump(mode="json", exclude_none=True))
+    return _of(_with_calibration(load_target(path).model_dump(mode="json", exclude_none=True), path.parent))
+
+
+def _with_calibration(content: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """`content` with the factors in place of a calibration's name or file, so that a stored run keeps what it used.
+
+    A file is looked for from the target file's `folder`, a name in the home (`CCL_SEARCH_HOME`, else `./ccl-runs`).
+    """
+    section = content.get("dry_run") or {}
+    named = section.get("calibration")
+    if not isinstance(named, str):
+        return content
+    from ccl_search.calibrating.files import find as find_calibration
+
+    is_file = Path(named).suffix in (".yaml", ".yml")
+    found = find_calibration(str(folder / named) if is_file else named, None)
+    return {**content, "dry_run": {**section, "calibration": found.as_dict()}}
 
 
 def of_run(name: str, content: dict[str, Any]) -> Target:

@@ -1,0 +1,61 @@
+"""The fitted parameters: what each scales, and a vector of them as a `Calibration`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from backends.calibration import Calibration
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Vector = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One fitted factor. Its *cost* multiplies times: a speed's factor is 1 / cost, a latency's the cost itself."""
+
+    name: str
+    kind: Literal["compute", "bandwidth", "latency", "launch"]
+    scales: tuple[str, ...] = ()
+
+
+PARAMETERS = (
+    Parameter("compute.matrix", "compute", ("gemm", "grouped_gemm")),
+    Parameter("compute.attention", "compute", ("attention", "attention_backward")),
+    Parameter(
+        "compute.memory", "compute", ("elementwise", "norm", "routing", "embedding", "loss", "optimizer", "copy")
+    ),
+    Parameter("bandwidth.intra_node", "bandwidth", ("intra_node",)),
+    Parameter("bandwidth.inter_node", "bandwidth", ("inter_node",)),
+    Parameter("latency.intra_node", "latency", ("intra_node",)),
+    Parameter("latency.inter_node", "latency", ("inter_node",)),
+    Parameter("launch", "launch"),
+)
+"""Operation classes in three groups (products, attention, bound by memory), two link classes, host launches."""
+
+SIZE = len(PARAMETERS)
+
+
+@dataclass(frozen=True)
+class Point:
+    """Values of all parameters: `costs` (SIZE,) multiply times, 1 changes nothing; `overhead_s` is added to a step."""
+
+    costs: Vector
+    overhead_s: float = 0.0
+
+
+def calibration(name: str, point: Point, source: str = "") -> Calibration:
+    """The calibration that `point` stands for."""
+    factors: dict[str, dict[str, float]] = {"compute": {}, "bandwidth": {}, "latency": {}}
+    launch = 1.0
+    for parameter, cost in zip(PARAMETERS, point.costs.tolist(), strict=True):
+        if parameter.kind == "launch":
+            launch = cost
+        else:
+            value = cost if parameter.kind == "latency" else 1 / cost
+            factors[parameter.kind].update(dict.fromkeys(parameter.scales, value))
+    return Calibration(name, **factors, launch=launch, step_overhead_s=point.overhead_s, source=source)

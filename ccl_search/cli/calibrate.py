@@ -1,0 +1,135 @@
+"""`calibrate`: fit the simulator's factors to measured trials."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json, print_table
+
+if TYPE_CHECKING:
+    from ccl_search.calibrating.files import CalibrationFile
+    from ccl_search.calibrating.measurements import Measurements
+
+Source = Annotated[
+    str | None, typer.Option("--from", help="A measured run, or a CSV file of measured trials (docs/calibration.md).")
+]
+Name = Annotated[str | None, typer.Option("--name", help="What the calibration is to be called.")]
+Environment = Annotated[
+    str | None,
+    typer.Option(help="Bundled environment of rows that name none, as perlmutter-a100-sockets (CSV only)."),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option("--where", help="Use rows that match COLUMN=PATTERN only; repeat for several (CSV only)."),
+]
+Repeats = Annotated[int, typer.Option(min=1, help="Repeats of the 5-fold cross-validation.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of folds and bootstrap.")]
+ListFlag = Annotated[bool, typer.Option("--list", help="List the calibrations there are, and fit nothing.")]
+
+
+def calibrate(
+    source: Source = None,
+    name: Name = None,
+    environment: Environment = None,
+    where: Where = None,
+    repeats: Repeats = 5,
+    seed: Seed = 0,
+    list_: ListFlag = False,
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Fit the simulator's efficiency factors to measured step times, and keep them under a name.
+
+    Compute speed by group of operations, bandwidth and latency by kind of link, launches, overhead of a step. The
+    error is that of configs the fit did not see. A simulated run is refused. `simulate --calibration NAME`, or
+    `calibration: NAME` in the `dry_run` section of a target file, uses it.
+    """
+    from ccl_search.calibrating import files
+    from runs.errors import BadInputError
+
+    if list_:
+        _list(files.stored(home), as_json)
+        return
+    if source is None or name is None:
+        raise BadInputError("--from and --name are needed", "as --from trials.csv --name my-cluster; or give --list")
+    files.check_name(name)
+    from ccl_search.calibrating.calibrate import calibrate as fit
+
+    measured = _read(source, environment, tuple(where or ()), home)
+    found = fit(measured, name, repeats, seed, lambda text: console().print(text, soft_wrap=True, markup=False))
+    path = files.save(found, home)
+    if as_json:
+        print_json({**found.as_dict(), "path": str(path)})
+    else:
+        _show(found, path)
+
+
+def _read(source: str, environment: str | None, where: tuple[str, ...], home: str | None) -> Measurements:
+    from ccl_search import assembly
+    from ccl_search.calibrating.table import read_table
+    from ccl_search.calibrating.trials import read_run
+    from runs.errors import BadInputError
+
+    if Path(source).suffix == ".csv" or Path(source).is_file():
+        return read_table(Path(source), environment, where)
+    if environment or where:
+        raise BadInputError("--environment and --where are for CSV files", "a run knows its environment")
+    with assembly.open_store(home, write=False) as store:
+        return read_run(store, source)
+
+
+def _list(stored: list[CalibrationFile], as_json: bool) -> None:
+    if as_json:
+        print_json([each.as_dict() for each in stored])
+        return
+    rows = []
+    for each in stored:
+        held_out = each.fit.get("held_out", {})
+        shares = [_figure(held_out, "spearman", ".2f"), _figure(held_out, "median_error", ".1%")]
+        facts = [str(each.provenance.get(key) or "") for key in ("configs", "date", "source")]
+        rows.append([each.calibration.name, *shares, *facts])
+    heads = ["calibration!", ">held-out Spearman", ">held-out error", ">configs", "data until!", "source"]
+    print_table("calibrations", heads, rows)
+
+
+def _show(found: CalibrationFile, path: Path) -> None:
+    out = console()
+    used, dropped = found.provenance["rows_used"], found.provenance["rows_dropped"]
+    text = f"{found.provenance['source']}: {len(used)} rows used, {found.provenance['configs']} distinct configs"
+    out.print(text, soft_wrap=True, markup=False)
+    for reason, rows in dropped.items():
+        out.print(f"dropped {len(rows)}: {reason}", soft_wrap=True, markup=False)
+    _print_factors(found)
+    rows = [
+        [label, _figure(found.fit[key], "spearman", ".2f"), _figure(found.fit[key], "median_error", ".1%")]
+        for label, key in (("uncalibrated", "uncalibrated"), ("where fitted", "in_sample"), ("held out", "held_out"))
+    ]
+    print_table("error (95 % interval)", ["step time!", ">Spearman!", ">median error!"], rows)
+    spread = found.fit["replicate_spread"]
+    if spread["configs"]:
+        out.print(
+            f"repeated measurements of {spread['configs']} configs spread by {spread['median']:.1%} (median), "
+            f"{spread['largest']:.1%} at most"
+        )
+    out.print(f"saved {path}", soft_wrap=True, markup=False)
+
+
+def _print_factors(found: CalibrationFile) -> None:
+    factors = found.as_dict()["factors"]
+    rows = [[f"{kind} {name}", f"{value:.3f}"] for kind in _KINDS for name, value in factors[kind].items()]
+    rows.append(["launch", f"{factors['launch']:.3f}"])
+    rows.append(["overhead of a step (s)", f"{factors['step_overhead_s']:.3f}"])
+    print_table(f"calibration {found.calibration.name}", ["factor!", ">value!"], rows)
+
+
+_KINDS = ("compute", "bandwidth", "latency")
+
+
+def _figure(errors: dict[str, Any], name: str, form: str) -> str:
+    found = errors.get(name)
+    if not found:
+        return ""
+    return f"{found['value']:{form}} ({found['low']:{form}} to {found['high']:{form}})"
