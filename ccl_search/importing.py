@@ -7,10 +7,8 @@ Before anything is written the whole folder is verified. Traces are restored byt
 from __future__ import annotations
 
 import hashlib
-import secrets
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_search.publishing import opening, packing, transcript
 from ccl_search.publishing.opening import PublishedTrial
+from ccl_search.publishing.staging import KIND, ORIGIN, place, staged
 from ccl_search.publishing.writing import CONFIG, EXECUTION, METRICS, SCRIPT, SEED_POLICY
 from ccl_search.trial_files import sha256_of
 from ccl_search.verifying import Verification, verify
@@ -29,10 +28,6 @@ from runs.trial import FailureClass, TrialState
 
 if TYPE_CHECKING:
     from runs.store import RunStatus, Store, TraceFile
-
-KIND = "imported"
-ORIGIN = "imported"
-"""The option of an imported run that says where it comes from: run id, SHA-256 of the manifest, what was verified."""
 
 _COPIED = (CARD, POLICY, CONFIG, SCRIPT, METRICS, EXECUTION)
 _AT_PROPOSAL = (FailureClass.POLICY_ERROR, FailureClass.PROPOSAL_FAILED)
@@ -87,24 +82,6 @@ def find_imported(store: Store, digest: str) -> str | None:
     """The run that was imported from the folder whose manifest has this SHA-256."""
     runs = store.list_runs(kind=KIND)
     return next((run.id for run in runs if run.options.get(ORIGIN, {}).get("manifest_sha256") == digest), None)
-
-
-@contextmanager
-def staged(store: Store) -> Iterator[Path]:
-    """A folder in the store's home that a run's trials are put together in; whatever is left of it goes away."""
-    folder = store.home / "incoming" / secrets.token_hex(8)
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def place(store: Store, staging: Path, run_id: str) -> None:
-    """Move staged trials to where the run's trials lie: the last step of a transaction."""
-    target = store.home / "runs" / run_id
-    target.mkdir(parents=True, exist_ok=True)
-    staging.rename(target / "trials")
 
 
 def _verified(published: Published) -> Verification:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ccl_search.publishing.staging import KIND, ORIGIN, place, staged
 from runs.errors import BadInputError
 from runs.metric import MetricValue
 from runs.space import ConfigSpace, Knob
@@ -108,8 +109,6 @@ def import_entries(store: Store, root: Path, name: str) -> list[str]:
     Raises:
         BadInputError: as `find_entries`.
     """
-    from ccl_search.importing import place, staged
-
     groups: dict[str, list[BenchmarkEntry]] = {}
     for entry in find_entries(root, name):
         key = json.dumps([entry.workload, _without_size(entry.environment), entry.framework], sort_keys=True)
@@ -218,7 +217,6 @@ def _stage(entry: BenchmarkEntry, target: Path) -> None:
 
 def _add_run(store: Store, group: list[BenchmarkEntry], staging: Path, name: str) -> str:
     from ccl_search import trial_files
-    from ccl_search.importing import KIND, ORIGIN
     from ccl_search.version import version
     from metrics import registry
     from runs import objective

@@ -36,35 +36,14 @@ def manifest(
     transcript: bool,
 ) -> dict[str, Any]:
     """The document, in the order in which people read it."""
-    workload = {key: value for key, value in run.workload.items() if key != "config_space"}
-    settings = {k: v for k, v in run.options.get("settings", {}).items() if k not in _OF_THIS_MACHINE}
-    backends = sorted({entry.trial.backend for entry in entries if entry.trial.backend})
-    fidelities = sorted({entry.trial.fidelity.value for entry in entries if entry.trial.fidelity})
-    document: dict[str, Any] = {
+    document = {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
-        "run": {
-            "id": run.id,
-            "kind": run.kind,
-            "created": run.created.isoformat(),
-            "status": run.status.value,
-            "stop_reason": run.stop_reason,
-            "notes": run.notes,
-        },
+        **_about_run(run),
         "best": None if best is None else _best(best, treatment),
         "objective": objective.as_dict(),
-        "workload": workload,
-        "environment": run.environment,
-        "framework": {"name": run.framework, "version": str(run.environment.get("framework_version", ""))},
-        "target": {
-            "name": run.target,
-            "settings": run.target_settings,
-            "fidelity": fidelities,
-            "backends": backends,
-        },
-        "proposer": {"name": run.proposer, "model": run.model, "sandbox": run.sandbox, "seed": run.seed},
-        "budgets": run.budgets,
-        "settings": settings,
+        **_subject(run),
+        **_means(run, entries),
         "trials": {"total": len(entries), **_counts(entries)},
         "evidence": {
             "traces": _traces(packed),
@@ -80,6 +59,41 @@ def manifest(
     document["anonymised"] = treatment.statement()
     plain: dict[str, Any] = json.loads(json.dumps(document, allow_nan=False))
     return plain
+
+
+def _about_run(run: RunRecord) -> dict[str, Any]:
+    told = {
+        "id": run.id,
+        "kind": run.kind,
+        "created": run.created.isoformat(),
+        "status": run.status.value,
+        "stop_reason": run.stop_reason,
+        "notes": run.notes,
+    }
+    return {"run": told}
+
+
+def _subject(run: RunRecord) -> dict[str, Any]:
+    return {
+        "workload": {key: value for key, value in run.workload.items() if key != "config_space"},
+        "environment": run.environment,
+        "framework": {"name": run.framework, "version": str(run.environment.get("framework_version", ""))},
+    }
+
+
+def _means(run: RunRecord, entries: list[Entry]) -> dict[str, Any]:
+    """What searched, where its trials ran, and within which bounds."""
+    return {
+        "target": {
+            "name": run.target,
+            "settings": run.target_settings,
+            "fidelity": sorted({entry.trial.fidelity.value for entry in entries if entry.trial.fidelity}),
+            "backends": sorted({entry.trial.backend for entry in entries if entry.trial.backend}),
+        },
+        "proposer": {"name": run.proposer, "model": run.model, "sandbox": run.sandbox, "seed": run.seed},
+        "budgets": run.budgets,
+        "settings": {k: v for k, v in run.options.get("settings", {}).items() if k not in _OF_THIS_MACHINE},
+    }
 
 
 def _best(best: Entry, treatment: Treatment) -> dict[str, Any]:
