@@ -128,7 +128,10 @@ def _drive(search: Search, store: Store, as_json: bool) -> None:
     )
     search.interrupt.announce = observer.notice
     with search.interrupt:
-        search.run(executor)
+        status = search.run(executor)
+    if status == "finished" and hasattr(launcher, "release"):
+        for freed in launcher.release(search.run_id, search.recorder.trial_dir(0)):
+            observer.notice(f"released {freed}")
     summary = report.run_summary(store, search.run_id, time.monotonic() - started)
     if as_json:
         print_json(summary)
