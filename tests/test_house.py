@@ -14,7 +14,7 @@ MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for layer in LAYERS
     for path in (ROOT / layer).rglob("*.py")
-    if "seeds" not in path.parts or path.name == "__init__.py"
+    if not {"seeds", "published"} & set(path.parts) or path.name == "__init__.py"
 }
 
 

@@ -130,8 +130,8 @@ def _drive(search: Search, store: Store, as_json: bool) -> None:
     with search.interrupt:
         status = search.run(executor)
     if status == "finished" and hasattr(launcher, "release"):
-        for freed in launcher.release(search.run_id, search.recorder.trial_dir(0)):
-            observer.notice(f"released {freed}")
+        for hindrance in launcher.release(search.run_id, search.recorder.trial_dir(0)):
+            observer.notice(f"a slice is left; `ccl-search cleanup` deletes it: {hindrance}")
     summary = report.run_summary(store, search.run_id, time.monotonic() - started)
     if as_json:
         print_json(summary)
