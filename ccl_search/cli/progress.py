@@ -33,10 +33,13 @@ class LiveTable(Observer):
     def run_started(self, run: RunView) -> None:
         """Say what is going to happen, and start drawing."""
         self._run = run
-        self._console.print(f"[bold]proposer[/] {run.proposer} ({run.reason}) [bold]target[/] {run.target}")
+        self._console.print(
+            f"[bold]proposer[/] {run.proposer} ({run.reason}) [bold]target[/] {run.target}", soft_wrap=True
+        )
         self._console.print(
             f"[bold]run[/] {run.run_id}: {run.workload} with {run.framework} on {run.environment}, "
-            f"objective {run.objective}, {run.iterations} iterations after the seed policy"
+            f"objective {run.objective}, {run.iterations} iterations after the seed policy",
+            soft_wrap=True,
         )
         if self._console.is_terminal:
             from rich.live import Live
