@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from ccl_search.cli.output import short
+from ccl_search.cli.output import console, short
 from ccl_search.observer import Observer, RunView
 from ccl_search.proposers.base import TrialView
 from runs.trial import TrialState
@@ -14,16 +16,21 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
+    from runs.store import Store
+
 _SHOWN = 20
 _COLOURS = {TrialState.SUCCEEDED: "green", TrialState.FAILED: "red", TrialState.PRUNED: "yellow"}
 
 
 class LiveTable(Observer):
-    """Draws on a console; on something that is no terminal it prints one line a trial instead."""
+    """Draws on a console; on something that is no terminal it prints one line a trial instead.
 
-    def __init__(self, console: Console, cost: Any = None) -> None:
+    `cost` tells the dollars that the LLM calls of a run have cost so far.
+    """
+
+    def __init__(self, console: Console, cost: Callable[[str], Decimal]) -> None:
         self._console = console
-        self._cost = cost or (lambda: None)
+        self._cost = cost
         self._live: Live | None = None
         self._run: RunView | None = None
         self._trials: list[TrialView] = []
@@ -115,9 +122,14 @@ class LiveTable(Observer):
         total = (self._run.iterations if self._run else 0) + 1
         elapsed = time.monotonic() - self._began
         left = elapsed / done * max(0, total - done) if done else 0.0
-        cost = self._cost()
-        spent = f", ${cost:.2f}" if cost is not None else ""
+        cost = self._cost(self._run.run_id) if self._run else Decimal(0)
+        spent = f", LLM ${cost:.2f}" if cost else ""
         return f"{done}/{total} trials, {elapsed:.0f} s{spent}, about {left:.0f} s left; {self._doing}"
+
+
+def live_table(store: Store) -> LiveTable:
+    """The live table of a search that writes into `store`."""
+    return LiveTable(console(), lambda run_id: store.totals(run_id).known_llm_cost_usd)
 
 
 def config_text(config: dict[str, Any] | None) -> str:

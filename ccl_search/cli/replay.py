@@ -85,12 +85,12 @@ def _origin(store: Store, text: str) -> Iterator[Origin]:
 
 def _run(store: Store, origin: Origin, options: ReplayOptions, tolerance: float) -> dict[str, Any]:
     from ccl_search import targets, verdict
-    from ccl_search.cli.progress import LiveTable
+    from ccl_search.cli.progress import live_table
     from ccl_search.execution import Executor
     from ccl_search.replaying import VERDICT, prepare
     from policies.factory import create_runner
 
-    search = prepare(store, origin, options, LiveTable(console())).search
+    search = prepare(store, origin, options, live_table(store)).search
     notice = search.observer.notice
     launcher = targets.launcher(search.target, bool(search.settings.extras.get("within_allocation")))
     search.interrupt.announce = notice

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -56,6 +56,7 @@ def run(
     Everything is kept: `ccl-search show RUN`. A stopped run goes on with `ccl-search resume RUN`.
     """
     from ccl_search import assembly
+    from ccl_search.cli.progress import live_table
     from ccl_search.problem import DEFAULT_OBJECTIVE, ProblemSource
     from ccl_search.settings import SearchSettings
 
@@ -94,8 +95,7 @@ def run(
         repeats=repeats,
     )
     with assembly.open_store(home, write=True) as store:
-        table = _table(store)
-        search = assembly.create(source, settings, store, policy, table)
+        search = assembly.create(source, settings, store, policy, live_table(store))
         _drive(search, store, as_json)
 
 
@@ -106,10 +106,10 @@ def resume(
 ) -> None:
     """Go on with an interrupted run: what is finished stays, what was in flight is re-attached or repeated."""
     from ccl_search import assembly
+    from ccl_search.cli.progress import live_table
 
     with assembly.open_store(home, write=True) as store:
-        table = _table(store)
-        _drive(assembly.reopen(run, store, table), store, as_json)
+        _drive(assembly.reopen(run, store, live_table(store)), store, as_json)
 
 
 def _drive(search: Search, store: Store, as_json: bool) -> None:
@@ -139,12 +139,6 @@ def _drive(search: Search, store: Store, as_json: bool) -> None:
         console().print(report.closing_lines(summary), soft_wrap=True, highlight=False)
     if summary["best"] is None:
         raise report.no_result(summary)
-
-
-def _table(store: Store) -> Any:
-    from ccl_search.cli.progress import LiveTable
-
-    return LiveTable(console())
 
 
 def weight_numbers(text: str | None) -> tuple[float, ...]:
