@@ -33,8 +33,7 @@ LATTICE = float(np.log(2.0))
 LIMIT = float(np.log(30.0))
 """No factor is fitted beyond 30 either way."""
 _STEP = 0.05
-_ROUNDS = 5
-_GAIN = 0.02
+_ROUNDS = 6
 _STAY = 0.7
 _INNER = 80
 
@@ -82,25 +81,24 @@ def costs_of(anchor: Sequence[int]) -> Vector:
 def fit(anchors: Anchors, measured: Vector, indices: Sequence[int]) -> Point:
     """The point that explains `measured[indices]` (seconds) best; no other entry of `measured` is looked at.
 
-    Stops when the fit stays with its anchor, when a new anchor gains less than 2 %, or after five rounds; of the fits
-    on the way, the one with the least objective counts.
+    Goes from anchor to anchor until one comes again, at most `_ROUNDS` times; of the fits on the way, the one with the
+    least objective by the model itself, not by its linear stand-in, counts.
     """
     known = measured[list(indices)]
     anchor = (0,) * SIZE
-    state = np.zeros(SIZE + 1)
-    state[-1] = 0.1
+    state = np.append(np.zeros(SIZE), 0.1)
     best: tuple[float, Vector] | None = None
     visited: set[tuple[int, ...]] = set()
-    for _ in range(_ROUNDS):
+    while anchor not in visited and len(visited) < _ROUNDS:
         visited.add(anchor)
         linear = _Linear(*anchors.at(anchor, indices), anchor, known)
-        state, value = linear.minimise(state)
-        gained = best is None or value < best[0] * (1 - _GAIN)
+        state = linear.minimise(state)
+        costs = np.exp(state[:-1])
+        times = np.array([anchors.model.seconds(index, costs) for index in indices])
+        value = linear.objective(state, times)
         if best is None or value < best[0]:
             best = value, state
         anchor = _nearest(state, anchor)
-        if anchor in visited or not gained:
-            break
     assert best is not None
     return Point(np.exp(best[1][:-1]), float(np.median(known) * best[1][-1] ** 2))
 
@@ -119,7 +117,7 @@ class _Linear:
         self.middle = LATTICE * np.array(anchor, dtype=float)
         self.unit = float(np.median(known))
 
-    def minimise(self, start: Vector) -> tuple[Vector, float]:
+    def minimise(self, start: Vector) -> Vector:
         """Levenberg-Marquardt (Marquardt 1963) with Huber weights, within one and a half lattice steps."""
         state = self._inside(start)
         value, damping = self.objective(state), 1e-2
@@ -137,27 +135,31 @@ class _Linear:
                 damping *= 4
             if damping > 1e8:
                 break
-        return state, value
+        return state
 
-    def objective(self, state: Vector) -> float:
-        """Huber's loss of the deviations plus the prior's squares, halved."""
-        size = np.abs(self._deviations(state))
+    def objective(self, state: Vector, times: Vector | None = None) -> float:
+        """Huber's loss of the deviations plus the prior's squares, halved; with the model's own `times` where given."""
+        predicted = self._predicted(state) if times is None else times + self._overhead(state)
+        size = np.abs(self._deviations(predicted))
         losses = np.where(size <= HUBER, size**2 / 2, HUBER * (size - HUBER / 2))
         return float(losses.sum() + state @ self._prior_matrix() @ state / 2)
 
+    def _overhead(self, state: Vector) -> float:
+        return self.unit * float(state[-1]) ** 2
+
     def _predicted(self, state: Vector) -> Vector:
         linear = self.times + self.slopes @ (np.exp(state[:-1]) - np.exp(self.middle))
-        predicted: Vector = np.maximum(linear, 0.05 * self.times) + self.unit * state[-1] ** 2
+        predicted: Vector = np.maximum(linear, 0.05 * self.times) + self._overhead(state)
         return predicted
 
-    def _deviations(self, state: Vector) -> Vector:
-        deviations: Vector = np.log(self._predicted(state) / self.known) / SCALE
+    def _deviations(self, predicted: Vector) -> Vector:
+        deviations: Vector = np.log(predicted / self.known) / SCALE
         return deviations
 
     def _residuals(self, state: Vector) -> tuple[Vector, Vector]:
         predicted = self._predicted(state)
         slopes = np.column_stack([self.slopes * np.exp(state[:-1]), np.full(len(predicted), 2 * self.unit * state[-1])])
-        return self._deviations(state), slopes / (predicted[:, None] * SCALE)
+        return self._deviations(predicted), slopes / (predicted[:, None] * SCALE)
 
     def _prior_matrix(self) -> Vector:
         return np.diag([*[float(np.log(PRIORS[each.kind])) ** -2 for each in PARAMETERS], OVERHEAD_PRIOR**-2])

@@ -38,6 +38,7 @@ def _fit(cli: Cli, source: str, *more: str) -> Result:
     return cli("calibrate", "--from", source, "--name", "mine", "--repeats", "1", *more)
 
 
+@pytest.mark.slow
 def test_a_known_cluster_is_found_stored_and_used(cli: Cli, slow_links: Path, tmp_path: Path) -> None:
     found = _fit(cli, str(slow_links), "--json")
     assert found.code == 0, found.err
