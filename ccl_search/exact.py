@@ -115,6 +115,11 @@ def _require_record(published: Published, trials: list[PublishedTrial]) -> None:
             "the search cannot be repeated exactly: its LLM transcript was not published",
             "ask the publisher for it (publish without --no-transcript)",
         )
+    if (manifest["settings"].get("parallel") or 1) != 1:
+        raise UnverifiableError(
+            "the search cannot be repeated exactly: several of its trials were in flight at a time",
+            "`verify` works all the same",
+        )
     if any(trial.state is TrialState.CANCELLED for trial in trials):
         raise UnverifiableError(
             "the search cannot be repeated exactly: a trial was cancelled by hand", "`verify` works all the same"

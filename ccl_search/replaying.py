@@ -8,7 +8,6 @@ transfers: how far the policy's config is from the best that was found.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ccl_search import assembly
@@ -286,12 +285,3 @@ def _runner(settings: SearchSettings) -> PolicyRunner:
     from policies.factory import create_runner
 
     return create_runner(cast("Any", settings.sandbox), seed=settings.seed)
-
-
-def open_path(text: str) -> Path | None:
-    """The folder or archive that `text` names: a path, or a bundled published search; None for anything else."""
-    from policies.reading import bundled_names, bundled_path
-
-    if Path(text).exists():
-        return Path(text)
-    return bundled_path(text) if text in bundled_names() else None

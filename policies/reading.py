@@ -145,6 +145,13 @@ def bundled_path(name: str) -> Path:
     return Path(str(resources.files("policies").joinpath("published", name)))
 
 
+def locate(text: str) -> Path | None:
+    """The folder or archive that `text` names: a path, or a bundled published search; None for anything else."""
+    if Path(text).exists():
+        return Path(text)
+    return bundled_path(text) if text in bundled_names() else None
+
+
 def _safe_yaml(text: str) -> Any:
     """YAML without aliases, which can make a small text into an endless document, and without deep nesting."""
     depth = 0

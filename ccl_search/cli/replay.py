@@ -70,10 +70,10 @@ def replay(
 
 @contextmanager
 def _origin(store: Store, text: str) -> Iterator[Origin]:
-    from ccl_search.replaying import open_path, origin_of_published, origin_of_run
-    from policies.reading import open_published
+    from ccl_search.replaying import origin_of_published, origin_of_run
+    from policies.reading import locate, open_published
 
-    path = open_path(text)
+    path = locate(text)
     if path is None:
         if "/" in text or Path(text).suffix:
             raise BadInputError(f"there is nothing at {text}", "give a published folder, an archive of one, or a run")
@@ -137,10 +137,9 @@ def _show(document: dict[str, Any]) -> None:
 
 def _exact(text: str, as_json: bool) -> None:
     from ccl_search.exact import replay_exactly
-    from ccl_search.replaying import open_path
-    from policies.reading import open_published
+    from policies.reading import locate, open_published
 
-    path = open_path(text)
+    path = locate(text)
     if path is None:
         raise BadInputError(f"there is no published folder {text}", "--exact needs a published folder or an archive")
     with open_published(path) as published:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def verify(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A published folder, or an archive of one.")],
+    folder: Annotated[
+        str, typer.Argument(metavar="DIR", help="A published folder, an archive of one, or the name of a bundled one.")
+    ],
     as_json: JsonFlag = False,
 ) -> None:
     """Compute every metric and score of a published search again from its traces, and run every policy again.
@@ -23,9 +25,9 @@ def verify(
     evidence (a trace is missing, or only its hash was published). 2: this is no published folder, or a hostile one.
     """
     from ccl_search.verifying import verify as check
-    from policies.reading import open_published
+    from policies.reading import locate, open_published
 
-    with open_published(folder) as published:
+    with open_published(locate(folder) or Path(folder)) as published:
         found = check(published)
     if as_json:
         print_json(found.as_dict())

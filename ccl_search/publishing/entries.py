@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,11 +100,10 @@ def timeless(execution: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in execution.items() if key in _TIMELESS}
 
 
-def trace_data(entry: Entry, rewriter: TraceRewriter | None) -> Iterator[tuple[str, bytes]]:
-    """The trial's trace files by path, as they are published."""
-    for path, place in sorted(entry.sources.items()):
-        data = place.read_bytes()
-        yield path, data if rewriter is None else rewriter.rewritten(data, path)
+def trace_data(source: Path, path: str, rewriter: TraceRewriter | None) -> bytes:
+    """The content of a trace file as it is published."""
+    data = source.read_bytes()
+    return data if rewriter is None else rewriter.rewritten(data, path)
 
 
 def remeasured(entry: Entry, rewriter: TraceRewriter, subject: Subject) -> Entry:
@@ -115,10 +114,10 @@ def remeasured(entry: Entry, rewriter: TraceRewriter, subject: Subject) -> Entry
     if plan is None or not entry.sources:
         return entry
     with tempfile.TemporaryDirectory(prefix="ccl-search-") as place:
-        for path, data in trace_data(entry, rewriter):
+        for path, source in entry.sources.items():
             target = Path(place) / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
+            target.write_bytes(trace_data(source, path, rewriter))
         measurement = measured(Path(place), subject, plan)
     return replace(entry, metrics=dict(measurement.values), score=None)
 

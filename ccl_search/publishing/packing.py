@@ -16,11 +16,13 @@ from runs.errors import BadInputError
 
 Packing = Literal["folded", "gzip", "plain", "hash"]
 FOLD_SUFFIX, GZIP_SUFFIX = ".folded.gz", ".gz"
+LARGE_BYTES = 1 << 28
+"""Files from this size on are packed in blocks, without folding."""
+
 _PACKED = (".gz", ".zst", ".bz2", ".xz", ".zip")
 _BLOCK = 1 << 20
 _MAGIC = b"\x1f\x8b"
-_FAST = 1
-_FOLD_AT_MOST = 1 << 30
+_BEST = 9
 _SPARE = 1 << 16
 
 
@@ -54,11 +56,26 @@ def pack(data: bytes, path: str, fold: bool = True) -> tuple[PackedFile, bytes]:
     facts = path, len(inner), hashlib.sha256(inner).hexdigest()
     if content is None and path.endswith(_PACKED):
         return PackedFile(*facts, "plain", path), data
-    folded = folding.fold(inner) if fold and len(inner) <= _FOLD_AT_MOST else None
+    folded = folding.fold(inner) if fold else None
     name = path.removesuffix(GZIP_SUFFIX) if zipped else path
     if folded is not None:
         return PackedFile(*facts, "folded", name + FOLD_SUFFIX, zipped), gzip.compress(folded, 9, mtime=0)
     return PackedFile(*facts, "gzip", name + GZIP_SUFFIX, zipped), gzip.compress(inner, 9, mtime=0)
+
+
+def pack_large(source: Path, path: str, folder: Path) -> PackedFile:
+    """As `pack`, for a file that is too large for memory: written below `folder` in blocks, never folded."""
+    plain = path.endswith(_PACKED)
+    target = folder / (path if plain else path + GZIP_SUFFIX)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    digest, size = hashlib.sha256(), 0
+    with source.open("rb") as stream, target.open("wb") as file, _writer(file, not plain, _BEST) as out:
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+            size += len(block)
+            out.write(block)
+    name = target.relative_to(folder).as_posix()
+    return PackedFile(path, size, digest.hexdigest(), "plain" if plain else "gzip", name)
 
 
 def _content(data: bytes, path: str) -> bytes | None:
@@ -102,11 +119,11 @@ def unpack(packed: PackedFile, directory: Path, target: Path, zip_again: bool = 
 
 
 @contextmanager
-def _writer(file: IO[bytes], zipped: bool) -> Iterator[IO[bytes]]:
+def _writer(file: IO[bytes], zipped: bool, level: int = 1) -> Iterator[IO[bytes]]:
     if not zipped:
         yield file
         return
-    with gzip.GzipFile("", "wb", _FAST, file, mtime=0) as stream:
+    with gzip.GzipFile("", "wb", level, file, mtime=0) as stream:
         yield cast("IO[bytes]", stream)
 
 

@@ -16,7 +16,8 @@ from ccl_search.publishing import curve, entries, readme, transcript
 from ccl_search.publishing.anonymising import PublishOptions, Treatment
 from ccl_search.publishing.entries import Entry, Subject
 from ccl_search.publishing.manifest import manifest
-from ccl_search.publishing.packing import PackedFile, pack
+from ccl_search.publishing.packing import LARGE_BYTES, PackedFile, pack, pack_large
+from ccl_search.trial_files import sha256_of
 from policies.reading import CARD, MANIFEST, POLICY
 from runs.errors import BadInputError
 from runs.objective import Objective
@@ -59,6 +60,14 @@ class _Folder:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(data)
         self.listed[name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+    def take(self, name: str, keep: bool) -> None:
+        """A file that was written by somebody else: listed, or removed again."""
+        place = self.root / name
+        if keep:
+            self.listed[name] = {"size": place.stat().st_size, "sha256": sha256_of(place)}
+        else:
+            place.unlink()
 
     def put_json(self, name: str, document: Any) -> None:
         self.put(name, json.dumps(document, indent=1, allow_nan=False) + "\n")
@@ -163,14 +172,17 @@ def _write_entry(folder: _Folder, entry: Entry, treatment: Treatment) -> list[Pa
 
 
 def _write_traces(folder: _Folder, entry: Entry, treatment: Treatment) -> Iterator[PackedFile]:
-    options = treatment.options
-    for path, data in entries.trace_data(entry, treatment.rewriter(entry.number)):
-        facts, content = pack(data, path, fold=not options.plain_traces)
-        if options.metrics_only:
-            yield replace(facts, packing="hash", file=None)
-            continue
-        folder.put(f"{entry.folder}/{facts.file}", content)
-        yield facts
+    options, rewriter = treatment.options, treatment.rewriter(entry.number)
+    for path, source in sorted(entry.sources.items()):
+        if rewriter is None and source.stat().st_size >= LARGE_BYTES:
+            facts = pack_large(source, path, folder.root / entry.folder)
+            folder.take(f"{entry.folder}/{facts.file}", keep=not options.metrics_only)
+        else:
+            data = entries.trace_data(source, path, rewriter)
+            facts, content = pack(data, path, fold=not options.plain_traces)
+            if not options.metrics_only:
+                folder.put(f"{entry.folder}/{facts.file}", content)
+        yield replace(facts, packing="hash", file=None) if options.metrics_only else facts
 
 
 def _public_card(text: str, treatment: Treatment) -> str:

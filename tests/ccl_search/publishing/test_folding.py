@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccl_search.publishing.folding import fold, unfold
-from ccl_search.publishing.packing import PackedFile, pack, unpack
+from ccl_search.publishing.packing import PackedFile, pack, pack_large, unpack
 from runs.errors import BadInputError
 
 HEAD = '{"schemaVersion":1,"traceEvents":[\n'
@@ -95,6 +95,21 @@ def test_packing_is_undone_exactly_and_deterministic(name: str, tmp_path: Path) 
 
     assert (tmp_path / "out" / name).read_bytes() == data
     assert pack(data, name)[1] == content
+
+
+@pytest.mark.parametrize("name", ["trace/rank0.json", "trace/rank0.json.gz", "trace/report.sqlite"])
+def test_a_large_file_is_packed_in_blocks_and_comes_back(name: str, tmp_path: Path) -> None:
+    data = bytes(range(256)) * 20_000
+    (tmp_path / "source").write_bytes(data)
+
+    facts = pack_large(tmp_path / "source", name, tmp_path / "in")
+    unpack(facts, tmp_path / "in", tmp_path / "out")
+
+    assert (tmp_path / "out" / name).read_bytes() == data
+    assert facts.size == len(data)
+    first = (tmp_path / "in" / str(facts.file)).read_bytes()
+    pack_large(tmp_path / "source", name, tmp_path / "again")
+    assert (tmp_path / "again" / str(facts.file)).read_bytes() == first
 
 
 def test_a_gzip_bomb_stops_at_the_size_it_should_have(tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ import pytest
 import yaml
 
 from ccl_search import assembly
+from ccl_search.publishing import writing
+from ccl_search.verifying import verify
 from policies.factory import create_runner
-from policies.reading import read_published
+from policies.reading import open_published, read_published
 from runs import entry
 from tests.ccl_search.cli import Cli
 from tests.ccl_search.publishing import made
@@ -121,6 +123,20 @@ def test_the_readme_has_the_curve_and_a_front_for_a_composite(tmp_path: Path) ->
         int(line.split("|")[1]) for line in shown.splitlines() if line.startswith("| ") and "trial" not in line
     } == front
     assert (tmp_path / "out/curve.svg").read_text().count("<circle") == 3
+
+
+def test_large_traces_are_packed_in_blocks_and_hold(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "LARGE_BYTES", 1000)
+    made.published(home, tmp_path / "out")
+    made.published(home, tmp_path / "hashes", metrics_only=True)
+
+    with open_published(tmp_path / "out") as published:
+        assert verify(published).status == "verified"
+    assert not list((tmp_path / "hashes").rglob("trace/*"))
+    told = [json.loads((tmp_path / f / "trials/01/trial.json").read_text())["traces"] for f in ("out", "hashes")]
+    assert [t["sha256"] for t in told[0]] == [t["sha256"] for t in told[1]]
 
 
 @pytest.mark.parametrize(
