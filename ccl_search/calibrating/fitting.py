@@ -32,6 +32,7 @@ LATTICE = float(np.log(2.0))
 """Distance between neighbouring anchors in the logarithm of a cost."""
 LIMIT = float(np.log(30.0))
 """No factor is fitted beyond 30 either way."""
+_LEAST = np.array([max(-LIMIT, float(np.log(each.least)) if each.least else -LIMIT) for each in PARAMETERS])
 _STEP = 0.05
 _ROUNDS = 6
 _STAY = 0.7
@@ -166,5 +167,5 @@ class _Linear:
 
     def _inside(self, state: Vector) -> Vector:
         reach = 1.5 * LATTICE
-        low, high = np.maximum(self.middle - reach, -LIMIT), np.minimum(self.middle + reach, LIMIT)
+        low, high = np.maximum(self.middle - reach, _LEAST), np.minimum(self.middle + reach, LIMIT)
         return np.append(np.clip(state[:-1], low, high), np.clip(state[-1], 0.0, 0.9))

@@ -16,21 +16,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One fitted factor. Its *cost* multiplies times: a speed's factor is 1 / cost, a latency's the cost itself."""
+    """One fitted factor. Its *cost* multiplies times: a speed's factor is 1 / cost, a latency's the cost itself.
+
+    `least` is the cost at which the device's peak, its memory or a link is used to the full: nothing is fitted below.
+    """
 
     name: str
     kind: Literal["compute", "bandwidth", "latency", "launch"]
     scales: tuple[str, ...] = ()
+    least: float = 0.0
 
 
 PARAMETERS = (
-    Parameter("compute.matrix", "compute", ("gemm", "grouped_gemm")),
-    Parameter("compute.attention", "compute", ("attention", "attention_backward")),
+    Parameter("compute.matrix", "compute", ("gemm", "grouped_gemm"), 0.80),
+    Parameter("compute.attention", "compute", ("attention", "attention_backward"), 0.58),
     Parameter(
-        "compute.memory", "compute", ("elementwise", "norm", "routing", "embedding", "loss", "optimizer", "copy")
+        "compute.memory",
+        "compute",
+        ("elementwise", "norm", "routing", "embedding", "loss", "optimizer", "copy"),
+        0.80,
     ),
-    Parameter("bandwidth.intra_node", "bandwidth", ("intra_node",)),
-    Parameter("bandwidth.inter_node", "bandwidth", ("inter_node",)),
+    Parameter("bandwidth.intra_node", "bandwidth", ("intra_node",), 1.0),
+    Parameter("bandwidth.inter_node", "bandwidth", ("inter_node",), 1.0),
     Parameter("latency.intra_node", "latency", ("intra_node",)),
     Parameter("latency.inter_node", "latency", ("inter_node",)),
     Parameter("launch", "launch"),

@@ -112,3 +112,12 @@ def test_costs_become_factors() -> None:
     assert found.bandwidth == {"intra_node": 0.25, "inter_node": 0.2}
     assert found.latency == {"intra_node": 3.0, "inter_node": 1.0}
     assert (found.launch, found.step_overhead_s, found.source) == (1.5, 0.25, "trials.csv")
+
+
+def test_nothing_is_faster_than_its_hardware() -> None:
+    machine = SyntheticMachine(40)
+    found = fit(Anchors(machine), machine.measured(np.full(SIZE, 0.4)), range(40))
+    factors = calibration("x", found)
+    assert max(factors.bandwidth.values()) <= 1.0  # the nominal bandwidth of a link
+    assert factors.compute["gemm"] * 0.80 <= 1.0 + 1e-9  # the share of its peak that the model grants a product
+    assert factors.compute["elementwise"] * 0.80 <= 1.0 + 1e-9  # and of the memory bandwidth

@@ -47,5 +47,5 @@ def test_measured_trials_become_measurements(cli: Cli, database: Any) -> None:
 def test_one_simulated_trial_spoils_the_run(cli: Cli, database: Any) -> None:
     database.execute("UPDATE trials SET fidelity = 'measured' WHERE number > 0")
     database.commit()
-    with pytest.raises(BadInputError, match="trial 0 of run .* is simulated"):
+    with pytest.raises(BadInputError, match=r"trial 0 of run .* is simulated"):
         _read(cli)
