@@ -66,7 +66,9 @@ def test_the_environment_tells_everything_that_the_page_lists(tmp_path: Path) ->
     assert document["config"] == CONFIG and document["plan"]["num_microbatches"] == 2
     table = PAGE.split("| variable | value |", 1)[1].split("\n\n", 1)[0]
     listed = set(re.findall(r"`(CCL_SEARCH_\w+)`", table)) - {"CCL_SEARCH_KNOB_NAME"}
-    told = {name for name in (*seen, *serving.env) if name.startswith("CCL_SEARCH_") and "KNOB_" not in name}
+    ours = ("CCL_SEARCH_KNOB_", "CCL_SEARCH_REQUIRE_")
+    named = (name for name in (*seen, *serving.env) if name.startswith("CCL_SEARCH_"))
+    told = {name for name in named if not name.startswith(ours)}
     assert told == listed
 
 
