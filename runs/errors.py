@@ -36,6 +36,6 @@ class BudgetExhaustedError(CclSearchError):
 
 
 class UnverifiableError(CclSearchError):
-    """Evidence is missing or does not support the claim: exit code 5."""
+    """Evidence that a claim needs is missing: exit code 5."""
 
     exit_code = 5
