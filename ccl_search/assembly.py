@@ -58,7 +58,7 @@ def create(
     Raises:
         BadInputError: something named does not exist or does not fit; nothing is written then.
     """
-    where = targets.find(settings.target).environment
+    where = targets.find(settings.target, store.home).environment
     if where is not None and source.card is None and source.environment is None:
         source = replace(source, environment=where)
     problem = resolve(source)
@@ -78,7 +78,7 @@ def start(
     """As `create`, for a problem that is resolved already; `origin` tells where a search that is no first is from."""
     from ccl_search.feasibility import require_feasible
 
-    target = targets.find(settings.target)
+    target = targets.find(settings.target, store.home)
     limits = _limits(settings, problem, target, observer or Observer())
     problem = replace(problem, space=limits.applied_to(problem.space))
     choice = factory.choose(settings.proposer)

@@ -65,8 +65,10 @@ def bundled() -> tuple[Target, ...]:
     return _BUNDLED
 
 
-def find(name: str) -> Target:
+def find(name: str, home: Path | None = None) -> Target:
     """The bundled target called `name`, or the one that the target file `name` describes.
+
+    `home` is where a calibration that the file names is looked for (see `read`).
 
     Raises:
         BadInputError: there is none, or the file is wrong.
@@ -75,26 +77,26 @@ def find(name: str) -> Target:
         if target.name == name:
             return target
     if Path(name).suffix in (".yaml", ".yml"):
-        return read(Path(name))
+        return read(Path(name), home)
     known = ", ".join(target.name for target in _BUNDLED)
     raise BadInputError(f"no target is called {name!r}", f"targets: {known}, or a target file (docs/targets.md)")
 
 
-def read(path: Path) -> Target:
-    """The target that a file describes.
+def read(path: Path, home: Path | None = None) -> Target:
+    """The target that a file describes; a calibration it names is in `home` (`CCL_SEARCH_HOME`, else `./ccl-runs`).
 
     Raises:
         BadInputError: the file cannot be read or is no target file; the message names the field.
     """
     from launchers.target_file import load_target
 
-    return _of(_with_calibration(load_target(path).model_dump(mode="json", exclude_none=True), path.parent))
+    return _of(_with_calibration(load_target(path).model_dump(mode="json", exclude_none=True), path.parent, home))
 
 
-def _with_calibration(content: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _with_calibration(content: dict[str, Any], folder: Path, home: Path | None) -> dict[str, Any]:
     """`content` with the factors in place of a calibration's name or file, so that a stored run keeps what it used.
 
-    A file is looked for from the target file's `folder`, a name in the home (`CCL_SEARCH_HOME`, else `./ccl-runs`).
+    A file is looked for from the target file's `folder`, a name in `home`.
     """
     section = content.get("dry_run") or {}
     named = section.get("calibration")
@@ -103,7 +105,7 @@ def _with_calibration(content: dict[str, Any], folder: Path) -> dict[str, Any]:
     from ccl_search.calibrating.files import find as find_calibration
 
     is_file = Path(named).suffix in (".yaml", ".yml")
-    found = find_calibration(str(folder / named) if is_file else named, None)
+    found = find_calibration(str(folder / named) if is_file else named, str(home) if home else None)
     return {**content, "dry_run": {**section, "calibration": found.as_dict()}}
 
 
