@@ -82,6 +82,7 @@ def start(
     limits = _limits(settings, problem, target, observer or Observer())
     problem = replace(problem, space=limits.applied_to(problem.space))
     choice = factory.choose(settings.proposer)
+    factory.check(choice.name, settings)
     if settings.replay_llm is not None:
         settings = replace(settings, replay_llm=store.run(settings.replay_llm).id)
     require_feasible(problem)

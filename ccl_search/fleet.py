@@ -54,9 +54,9 @@ class Fleet:
                 suggestion = self._flights.pop(first)
                 return suggestion, first.result()
 
-    def close(self) -> None:
-        """Wait for the threads; nothing new is started."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+    def close(self, wait: bool = True) -> None:
+        """Start nothing new, and `wait` for the threads unless what they do hangs."""
+        self._pool.shutdown(wait=wait, cancel_futures=True)
 
 
 class OneAtATime:

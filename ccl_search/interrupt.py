@@ -8,6 +8,9 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
+MOST_SIGNALS = 2
+"""A signal more than these ends the process without waiting for anything."""
+
 
 class Interrupt:
     """Counts SIGINT and SIGTERM while it is entered; `announce` is called with what each one will do.

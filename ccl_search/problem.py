@@ -95,6 +95,9 @@ def objective_of(source: ProblemSource) -> Objective:
 
     names = source.objectives or (DEFAULT_OBJECTIVE,)
     specs = [registry.spec(name) for name in names]
+    strange = [name for name in source.baselines if registry.spec(name) not in specs]
+    if strange:
+        raise BadInputError(f"--baseline {strange[0]} is of no objective", f"objectives: {', '.join(names)}")
     baselines = {registry.spec(name).name: value for name, value in source.baselines.items()}
     return objective.build(specs, list(source.weights) or None, baselines)
 

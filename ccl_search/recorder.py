@@ -45,7 +45,6 @@ class Recorder:
     run_id: str
     objective: Objective
     _rows: list[tuple[int, TrialView]] = field(default_factory=list)
-    _spent_hours: float = 0.0
     _began: dict[int, float] = field(default_factory=dict)
     _open: dict[int, tuple[int, Proposal, dict[str, Any]]] = field(default_factory=dict)
     limits: tuple[Limit, ...] = ()
@@ -60,7 +59,6 @@ class Recorder:
         for trial in store.trials(run.id):
             if trial.state.is_finished:
                 recorder._rows.append((trial.iteration, view_of(trial, recorder.limits, recorder.objective)))
-                recorder._spent_hours += trial.xpu_hours or 0.0
         return recorder
 
     @property
@@ -101,9 +99,9 @@ class Recorder:
         last = {iteration: view for iteration, view in self._rows if self._is_over(iteration)}
         scores = self._steady_scores(list(last.values()))
         outcomes = [Outcome(view.state, s, view.failure) for view, s in zip(last.values(), scores, strict=True)]
-        cost = self.store.totals(self.run_id).known_llm_cost_usd
+        spent = self.store.totals(self.run_id)
         begun = max(0, self.next_iteration - 1)
-        return Progress(outcomes, cost, self._spent_hours, seconds, begun)
+        return Progress(outcomes, spent.known_llm_cost_usd, spent.known_xpu_hours, seconds, begun)
 
     def trial_dir(self, number: int) -> Path:
         """The trial's own folder."""
@@ -146,9 +144,9 @@ class Recorder:
         return _AttemptLog(self.store, self.run_id, number)
 
     def settle_baseline(self, measurement: Measurement) -> None:
-        """Fix the missing baselines of a composite objective at the first trial that has all its metrics."""
+        """Fix the missing baselines of a composite objective at the first trial that has all its metrics above 0."""
         names = [term.spec.name for term in self.objective.terms]
-        if not self.objective.needs_baseline or any(name not in measurement.numbers for name in names):
+        if not self.objective.needs_baseline or any(measurement.numbers.get(name, 0.0) <= 0 for name in names):
             return
         self.objective = self.objective.with_baseline(measurement.numbers)
         self.store.set_objective(self.run_id, self.objective)
@@ -182,11 +180,9 @@ class Recorder:
             timings=Timings(
                 launch=launched, metrics=metric_seconds, overhead=elapsed - metric_seconds - (launched or 0)
             ),
-            xpu_hours=execution.xpu_hours,
             traces=traces,
         )
         self.store.finish_trial(self.run_id, number, outcome)
-        self._spent_hours += execution.xpu_hours or 0.0
         view = replace(
             self._view(number, state, config, proposal, failure=measurement.failure, evidence=measurement.evidence),
             metrics=measurement.numbers,

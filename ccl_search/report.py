@@ -156,12 +156,17 @@ def closing_lines(summary: dict[str, Any]) -> str:
     step = best["metrics"].get("avg_step_time")
     shown = f", step time {step:.4g} s ({summary['fidelity']})" if step is not None else ""
     return (
-        f"[bold]best[/] trial {best['trial']}: {config}\n"
+        f"best trial {best['trial']}: {config}\n"
         f"     score {best['score']:.6g} ({summary['objective']}){shown}\n"
         f"     policy {best['policy_path']}\n"
         f"{said}"
-        f"run {summary['run_id']}: {counts}, {summary['seconds']:.1f} s; `ccl-search show {summary['run_id']}`"
+        f"run {summary['run_id']}: {counts}{_took(summary['seconds'])}; `ccl-search show {summary['run_id']}`"
     )
+
+
+def _took(seconds: float | None) -> str:
+    """How long it took; nothing for a run that has not ended."""
+    return "" if seconds is None else f", {seconds:.1f} s"
 
 
 def _remarks(summary: dict[str, Any]) -> list[str]:
@@ -172,7 +177,7 @@ def _remarks(summary: dict[str, Any]) -> list[str]:
         found.append(f"     not told apart from trial {names}: the difference is inside the measured spread")
     if summary["front"] is not None:
         names = ", ".join(map(str, summary["front"]))
-        found.append(f"[bold]front[/] trials {names}; `ccl-search pareto {summary['run_id']}`")
+        found.append(f"front trials {names}; `ccl-search pareto {summary['run_id']}`")
     if summary["infeasible"]:
         bounds = " and ".join(summary["constraints"])
         found.append(f"{summary['infeasible']} trials ran but break {bounds}; they are no candidates")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from ccl_search import measuring, repeats, trial_files
 from ccl_search.execution import Executor
 from ccl_search.fleet import Fleet
-from ccl_search.interrupt import Interrupt
+from ccl_search.interrupt import MOST_SIGNALS, Interrupt
 from ccl_search.observer import Observer
 from ccl_search.problem import Problem
 from ccl_search.proposers.base import Proposer, ProposerExhaustedError, TrialView
@@ -21,6 +21,7 @@ from ccl_search.suggestion import Suggestion
 from ccl_search.targets import Target
 from launchers.base import Job
 from policies.runner import PolicyRunner
+from runs.errors import CclSearchError
 from runs.metric import MetricValue
 from runs.trial import Execution, FailureClass, TrialState
 
@@ -136,14 +137,29 @@ class Search:
         fleet = Fleet(self.parallel, lambda suggestion: self._execute(suggestion, executor))
         try:
             while True:
-                while fleet.has_room and (suggestion := self._next()) is not None:
+                while self._may_launch(fleet) and (suggestion := self._next()) is not None:
                     self.observer.trial_launched(suggestion.number, suggestion.config)
                     fleet.launch(suggestion)
                 if fleet.is_empty:
                     return
                 self._settle(*fleet.land())
+        except BaseException:
+            self._bring_home(fleet)
+            raise
         finally:
-            fleet.close()
+            fleet.close(wait=self.interrupt.count <= MOST_SIGNALS)
+
+    def _may_launch(self, fleet: Fleet) -> bool:
+        """Whether there is room; a composite without its baselines waits for the trial that gives them."""
+        return fleet.has_room and (fleet.is_empty or not self.recorder.objective.needs_baseline)
+
+    def _bring_home(self, fleet: Fleet) -> None:
+        """Keep the results of the trials still in flight when the search has to end."""
+        while not self.interrupt.cancel_requested and not fleet.is_empty:
+            try:
+                self._settle(*fleet.land())
+            except CclSearchError as error:
+                self.observer.notice(f"a trial in flight was lost: {error}")
 
     def _execute(self, suggestion: Suggestion, executor: Executor) -> Sequence[Execution]:
         log = self.recorder.attempt_log(suggestion.number)
@@ -190,6 +206,8 @@ class Search:
     def _take_up(self, executor: Executor) -> None:
         """Wait for, or repeat, the trials that were in flight when the run's last process ended."""
         for suggestion, attempt, handle in self.recorder.in_flight():
+            if self.interrupt.stop_requested:
+                return
             job = self._job(suggestion)
             log = self.recorder.attempt_log(suggestion.number)
             done = self.recorder.finished_repeats(suggestion.number)
@@ -198,7 +216,7 @@ class Search:
                 again = replace(repeats.job_of(job, len(done)), attempt=attempt)
                 watched = repeats.marked(log, len(done)) if self.settings.repeats > 1 else log
                 execution = executor.reattach(again, handle, watched)
-            if execution is None:
+            if execution is None or (execution.failure is not None and execution.failure.is_transient):
                 self.observer.notice(f"trial {suggestion.number} was in flight and is repeated")
             else:
                 done = [*done, execution]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,7 @@ def job_for(problem: Problem, settings: SearchSettings, run_id: str, directory: 
         environment=problem.environment,
         config=suggestion.config,
         plan=suggestion.plan,
-        script=_script(settings),
+        script=_script(problem, settings),
         time_limit_s=settings.time_limit_s or DEFAULT_TIME_LIMIT_S,
         settings=dict(settings.extras),
         command=_command(problem, settings, suggestion),
@@ -126,13 +127,19 @@ def _command(problem: Problem, settings: SearchSettings, suggestion: Suggestion)
     return problem.framework.command(suggestion.config, suggestion.plan, problem.workload, problem.environment, told)
 
 
-def _script(settings: SearchSettings) -> str:
+def _script(problem: Problem, settings: SearchSettings) -> str:
+    target = settings.target if "kind" not in settings.extras or settings.extras["kind"] == settings.target else ""
+    words = ["ccl-search", "run", "--card", "card.yaml", "--policy", "policy.py", "--iterations", "0"]
+    words += ["--target", target or str(Path(settings.target).resolve()), "--home", "repeat"]
+    words += ["--sandbox", settings.sandbox]
+    for term in problem.objective.terms:
+        words += ["--objective", term.spec.name]
     return (
         "#!/usr/bin/env bash\n"
         "# Repeats this trial: the card and the policy beside this script, one trial, on the same target.\n"
         "set -euo pipefail\n"
         'cd "$(dirname "$0")"\n'
-        f"ccl-search run --card card.yaml --policy policy.py --iterations 0 --target {settings.target} --home repeat\n"
+        f"{shlex.join(words)}\n"
     )
 
 

@@ -66,7 +66,15 @@ class Objective:
             term = self.terms[0]
             value = values[term.spec.name]
             return value if term.spec.direction is Direction.MAXIMIZE else -value
+        self._require_baselines(values)
         return math.fsum(term.weight * _ratio(term, values[term.spec.name]) for term in self.terms)
+
+    def _require_baselines(self, values: Mapping[str, float]) -> None:
+        missing = [term.spec.name for term in self.terms if term.baseline is None]
+        if missing:
+            zero = [name for name in missing if values.get(name, 0.0) <= 0] or missing
+            text = f"{', '.join(zero)} has no baseline: no trial had a value above 0 yet; give --baseline NAME=VALUE"
+            raise ValueError(text)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON and for the run's row."""
@@ -117,7 +125,7 @@ def build(
 
 def _ratio(term: Term, value: float) -> float:
     if term.baseline is None:
-        raise ValueError(f"{term.spec.name} has no baseline yet")
+        raise ValueError(f"{term.spec.name} has no baseline")
     over, under = (value, term.baseline) if term.spec.direction is Direction.MAXIMIZE else (term.baseline, value)
     if under == 0:
         raise ValueError(f"{term.spec.name}: ratio {over:g}/{under:g} is not finite")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -90,7 +91,9 @@ def main() -> None:
         _say(error.message, error.hint)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(130)  # a thread that hangs in a launcher must not keep the user here
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)

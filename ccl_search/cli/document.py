@@ -12,8 +12,8 @@ _HEAD = """# The command line
 
 Every command and option, written by `python -m ccl_search.cli.document > docs/cli.md`. People read what goes to stderr;
 with `--json` a command prints one document on stdout and nothing else there. Exit codes: 0 done, 1 an error of the
-program or a claim that its evidence contradicts, 2 bad input, 3 the target cannot be used, 4 a budget ended before there
-was a result, 5 evidence that a claim needs is missing.
+program or a claim that its evidence contradicts, 2 bad input, 3 the target cannot be used, 4 a budget ended before
+there was a result, 5 evidence that a claim needs is missing.
 
 """
 

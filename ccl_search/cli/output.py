@@ -47,12 +47,12 @@ def short(knob: str) -> str:
 
 
 def console() -> Console:
-    """A console on stderr; wide where stderr is no terminal, so that logs and pipes get whole cells."""
+    """A console on stderr that takes text as it is; wide where stderr is no terminal, for logs and pipes."""
     from rich.console import Console
 
-    found = Console(stderr=True, highlight=False)
+    found = Console(stderr=True, highlight=False, markup=False)
     if not found.is_terminal and "COLUMNS" not in os.environ:
-        found = Console(stderr=True, highlight=False, width=_PIPED_WIDTH)
+        found = Console(stderr=True, highlight=False, markup=False, width=_PIPED_WIDTH)
     return found
 
 

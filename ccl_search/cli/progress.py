@@ -40,11 +40,9 @@ class LiveTable(Observer):
     def run_started(self, run: RunView) -> None:
         """Say what is going to happen, and start drawing."""
         self._run = run
+        self._console.print(f"proposer {run.proposer} ({run.reason}) target {run.target}", soft_wrap=True)
         self._console.print(
-            f"[bold]proposer[/] {run.proposer} ({run.reason}) [bold]target[/] {run.target}", soft_wrap=True
-        )
-        self._console.print(
-            f"[bold]run[/] {run.run_id}: {run.workload} with {run.framework} on {run.environment}, "
+            f"run {run.run_id}: {run.workload} with {run.framework} on {run.environment}, "
             f"objective {run.objective}, {run.iterations} iterations after the seed policy",
             soft_wrap=True,
         )
@@ -102,6 +100,7 @@ class LiveTable(Observer):
     def _draw(self) -> RenderableType:
         from rich import box
         from rich.table import Table
+        from rich.text import Text
 
         knobs = self._run.knobs if self._run else ()
         table = Table(caption=self._caption(), caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -114,7 +113,7 @@ class LiveTable(Observer):
             config = trial.config or {}
             state = trial.failure.value if trial.failure else trial.state.value
             cells = [str(config.get(knob, "")) for knob in knobs]
-            table.add_row(f"{mark}{trial.number}", f"[{colour}]{state}[/]", _score(trial), *cells)
+            table.add_row(f"{mark}{trial.number}", Text(state, style=colour), _score(trial), *cells)
         return table
 
     def _caption(self) -> str:

@@ -96,17 +96,15 @@ def _print_run(document: dict[str, Any]) -> None:
 
 def _print_trial(document: dict[str, Any]) -> None:
     out = console()
-    out.print(
-        f"[bold]trial {document['trial']}[/] of run {document['run_id']}: {document['failure'] or document['state']}"
-    )
+    out.print(f"trial {document['trial']} of run {document['run_id']}: {document['failure'] or document['state']}")
     for key in ("config", "score", "num_xpus", "fidelity", "backend", "directory", "rationale"):
         if document[key] is not None:
-            out.print(f"[bold]{key}[/] {document[key]}", soft_wrap=True)
+            out.print(f"{key}: {document[key]}", soft_wrap=True)
     if document["evidence"]:
-        out.print("[bold]evidence[/]")
+        out.print("evidence:")
         out.print(document["evidence"], markup=False, soft_wrap=True)
     _print_metrics(document["metrics"])
-    out.print("[bold]policy[/]")
+    out.print("policy:")
     out.print(document["policy"], markup=False, soft_wrap=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json
 
 if TYPE_CHECKING:
     from ccl_search.search import Search
+    from launchers.base import Launcher
     from runs.store import Store
 
 
@@ -55,7 +57,7 @@ def run(
     Trial 0 is the seed policy; every iteration rewrites the policy, runs its config, and scores the trace.
     Everything is kept: `ccl-search show RUN`. A stopped run goes on with `ccl-search resume RUN`.
     """
-    from ccl_search import assembly
+    from ccl_search import assembly, targets
     from ccl_search.cli.progress import live_table
     from ccl_search.problem import DEFAULT_OBJECTIVE, ProblemSource
     from ccl_search.settings import SearchSettings
@@ -70,6 +72,7 @@ def run(
         weights=weight_numbers(weights),
         baselines=baseline_values(baseline or []),
     )
+    _check_budgets(max_xpu_hours, max_minutes, time_limit)
     settings = SearchSettings(
         iterations=iterations,
         seed=seed,
@@ -95,8 +98,9 @@ def run(
         repeats=repeats,
     )
     with assembly.open_store(home, write=True) as store:
+        launcher = targets.launcher(targets.find(target, store.home), within_allocation)
         search = assembly.create(source, settings, store, policy, live_table(store))
-        _drive(search, store, as_json)
+        _drive(search, store, launcher, as_json)
 
 
 def resume(
@@ -105,21 +109,30 @@ def resume(
     as_json: JsonFlag = False,
 ) -> None:
     """Go on with an interrupted run: what is finished stays, what was in flight is re-attached or repeated."""
-    from ccl_search import assembly
+    from ccl_search import assembly, targets
     from ccl_search.cli.progress import live_table
 
     with assembly.open_store(home, write=True) as store:
-        _drive(assembly.reopen(run, store, live_table(store)), store, as_json)
+        search = assembly.reopen(run, store, live_table(store))
+        within = bool(search.settings.extras.get("within_allocation"))
+        _drive(search, store, targets.launcher(search.target, within), as_json)
 
 
-def _drive(search: Search, store: Store, as_json: bool) -> None:
-    from ccl_search import report, targets
+def _check_budgets(*values: float | None) -> None:
+    from runs.errors import BadInputError
+
+    for value in values:
+        if value is not None and not 0 < value < math.inf:
+            raise BadInputError(f"{value:g} is no budget", "--max-xpu-hours, --max-minutes, --time-limit are above 0")
+
+
+def _drive(search: Search, store: Store, launcher: Launcher, as_json: bool) -> None:
+    from ccl_search import report
     from ccl_search.execution import Executor
     from ccl_search.fleet import OneAtATime
 
     started = time.monotonic()
     observer = search.observer
-    launcher = targets.launcher(search.target, bool(search.settings.extras.get("within_allocation")))
     executor = Executor(
         OneAtATime(launcher) if search.parallel > 1 else launcher,
         search.interrupt,

@@ -61,6 +61,23 @@ def choose(wanted: str | None) -> Choice:
     return Choice("guided", f"{KEY_VARIABLE} is not set; rules propose instead of an LLM")
 
 
+def check(name: str, settings: SearchSettings) -> None:
+    """Find out before anything is written whether `name` can be built with these settings.
+
+    Raises:
+        BadInputError: the effort is unknown, or the price file cannot be used.
+    """
+    from ccl_search.llm.models import EFFORTS
+    from ccl_search.llm.prices import PriceTable
+
+    if name != "claude":
+        return
+    if settings.effort is not None and settings.effort not in EFFORTS:
+        raise BadInputError(f"--effort {settings.effort} is unknown", f"one of {', '.join(EFFORTS)}")
+    if settings.prices is not None:
+        PriceTable.load(Path(settings.prices))
+
+
 def build(name: str, settings: SearchSettings, around: Surroundings) -> Proposer:
     """The proposer called `name`."""
     if name == "claude":
@@ -84,8 +101,6 @@ def _claude(settings: SearchSettings, around: Surroundings) -> Proposer:
     from policies.program import dialect
 
     effort = next((known for known in EFFORTS if known == settings.effort), None)
-    if settings.effort is not None and effort is None:
-        raise BadInputError(f"--effort {settings.effort} is unknown", f"one of {', '.join(EFFORTS)}")
     notice = deprecation_notice(settings.model, _today())
     if notice is not None:
         around.notice(notice)

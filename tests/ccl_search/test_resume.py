@@ -41,8 +41,10 @@ def test_a_killed_search_goes_on_as_if_it_had_never_stopped(cli: Cli, tmp_path: 
     process.wait()
     process.communicate()
 
+    before = cli("best", "latest")
     resumed = cli("resume", "latest", "--json")
 
+    assert (before.code, "best trial" in before.err) == (0, True)
     assert resumed.code == 0
     assert resumed.document["status"] == "finished"
     whole = Cli(tmp_path / "whole", cli._capsys, cli._monkeypatch)

@@ -65,7 +65,7 @@ class Expecting:
             candidate=candidate,
             step=step,
             metrics=tuple(values[term.spec.name] for term in terms),
-            promise=Objective(terms).score(values),
+            promise=_promise(Objective(terms), values),
             excess=sum(self._excess(limit, candidate, expected, step) for limit in self.context.limits),
         )
 
@@ -109,3 +109,11 @@ def _complete(objective: Objective) -> tuple[Term, ...]:
 
 def _with(history: Sequence[TrialView], name: str) -> list[TrialView]:
     return [trial for trial in history if name in trial.metrics and trial.metrics.get("avg_step_time", 0.0) > 0]
+
+
+def _promise(objective: Objective, values: dict[str, float]) -> float:
+    """The score; the worst there is where a ratio of the composite has no value (a metric of 0)."""
+    try:
+        return objective.score(values)
+    except ValueError:
+        return -math.inf
