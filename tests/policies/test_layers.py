@@ -99,7 +99,7 @@ def test_the_arena_notices_a_surviving_process(arena: Arena, no_filter: None) ->
     for survivor in survivors:
         os.kill(survivor, signal.SIGKILL)
 
-    assert len(survivors) == 2 or "BlockingIOError" in text, kind
+    assert survivors or "BlockingIOError" in text, kind
 
 
 @pytest.mark.parametrize("level", confinement.LEVELS)
