@@ -168,7 +168,7 @@ class Search:
     def _job(self, suggestion: Suggestion) -> Job:
         directory = self.recorder.trial_dir(suggestion.number)
         job = trial_files.job_for(self.problem, self.settings, self.run_id, directory, suggestion)
-        card = trial_files.card_yaml(self.problem, suggestion.plan)
+        card = (directory / "card.yaml").read_text(encoding="utf-8")
         self.recorder.prepare(suggestion.number, suggestion.plan, card, job.script)
         return job
 
