@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -77,7 +76,3 @@ class Launcher(Protocol):
     def collect(self, handle: Handle) -> Execution:
         """What the finished job left, classified."""
         ...
-
-
-LauncherFactory = Callable[[dict[str, Any]], Launcher]
-"""Builds a launcher from a target's settings."""
