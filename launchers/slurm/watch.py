@@ -18,6 +18,7 @@ _JITTER = 0.1
 _REQUEUE_S = 150.0
 _DAY_S = 86400.0
 _MAY_COME_BACK = frozenset({"PREEMPTED", "NODE_FAIL"})
+_WAITS_AGAIN = frozenset({"PENDING", "REQUEUED"})
 NEVER_STARTS = frozenset(
     {
         "PartitionNodeLimit", "PartitionTimeLimit", "QOSMaxWallDurationPerJobLimit", "DependencyNeverSatisfied",
@@ -145,6 +146,8 @@ class Watch:
         """A job that squeue does not list (or squeue gave no answer): accounting, then the result file, then time."""
         if row is not None and row.state in TERMINAL:
             return self._ended(job, View(JobState.FINISHED, row.state))
+        if job.requeue and row is not None and row.state in _WAITS_AGAIN:
+            return View(JobState.QUEUED, row.state)
         result = job.result()
         if result is not None:
             return View(JobState.FINISHED, "COMPLETED" if result.exit_code == 0 else "FAILED")

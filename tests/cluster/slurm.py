@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import secrets
@@ -9,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.cluster import config
@@ -254,7 +255,15 @@ class Cluster:
             self._await(5, lambda: not self._alive(name), None)
 
     def _kill_steps(self, number: int) -> None:
-        """Kill what job steps a node runs: step daemons outlive a killed node daemon, a dead node's do not."""
+        """Kill what job steps a node runs: step daemons outlive a killed node daemon, a dead node's do not.
+
+        All are stopped before the first is killed: on a node that dies, no process lives to see another one end.
+        """
+        processes = [pid for daemon in self._step_daemons(number) for pid in stop_tree(daemon)]
+        for pid in processes:
+            _signal(pid, signal.SIGKILL)
+
+    def _step_daemons(self, number: int) -> Iterator[int]:
         log = str(self.layout.directory / "log" / f"{self.layout.node(number)}.log")
         for process in Path("/proc").glob("[0-9]*"):
             try:
@@ -264,7 +273,7 @@ class Cluster:
             except OSError:
                 continue
             if log in opened:
-                kill_tree(int(process.name))
+                yield int(process.name)
 
     def _remove_cgroups(self, node: str) -> None:
         for top in Path("/sys/fs/cgroup").glob(f"*/slurm_{node}"):
@@ -293,15 +302,16 @@ class Cluster:
         return "\n".join(parts)
 
 
-def kill_tree(pid: int) -> None:
-    """SIGKILL a process and everything below it."""
+def stop_tree(pid: int) -> list[int]:
+    """SIGSTOP a process and everything below it, from the top down; all of them."""
+    _signal(pid, signal.SIGSTOP)
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         children = []
-    for child in children:
-        kill_tree(int(child))
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+    return [pid, *(below for child in children for below in stop_tree(int(child)))]
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

@@ -114,6 +114,13 @@ def test_the_newest_row_of_the_accounting_counts() -> None:
     assert Scene([UNKNOWN_ID], [account("7", "RUNNING") + old]).look() is JobState.RUNNING
 
 
+@pytest.mark.parametrize("state", ["REQUEUED", "PENDING"])
+def test_the_result_of_an_earlier_start_is_no_end_of_a_requeued_job(state: str) -> None:
+    scene = Scene([queue("7", "RUNNING"), (None, "")], [account("7", state)], requeue=True)
+    scene.result = Result(143, "run", "", 1.0, 2.0, 0, "n1", "n1")
+    assert [scene.look(), scene.look(1)] == [JobState.RUNNING, JobState.QUEUED]
+
+
 def test_a_job_that_may_be_requeued_is_not_at_its_end_at_once() -> None:
     again = [queue("7", "PREEMPTED"), queue("7", "PENDING", "BeginTime"), queue("7", "RUNNING")]
     scene = Scene(list(again), requeue=True)
