@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -218,7 +219,8 @@ def _decode_node(data: bytes, start: int, end: int) -> EtNode:
             found[_IO[one.key]] = {**(found.get(_IO[one.key]) or {}), **_decode_io(data, one)}
         else:
             unknown += data[one.tag : one.end]
-    return EtNode(**found, **{name: tuple(ids) for name, ids in deps.items()}, unknown=unknown)
+    found |= {name: tuple(ids) for name, ids in deps.items()}
+    return EtNode(**found, unknown=unknown)
 
 
 def _kind(one: Field) -> NodeKind:
@@ -244,7 +246,7 @@ def encode_trace(trace: ExecutionTrace, where: str = "trace") -> bytes:
     metadata = wire.text_field(1, str(trace.metadata.get("version", "")))
     attributes = trace.metadata.get("attributes", {})
     parts = [_checked(lambda: metadata + _encode_attributes(2, attributes, {}), f"{where}: metadata")]
-    parts += [_checked(lambda node=node: _encode_node(node), f"{where}: node {node.id}") for node in trace.nodes]
+    parts += [_checked(partial(_encode_node, node), f"{where}: node {node.id}") for node in trace.nodes]
     return b"".join(wire.varint(len(part)) + part for part in parts)
 
 
