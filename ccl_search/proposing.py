@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from ccl_search import feasibility
+from ccl_search import feasibility, trial_files
 from ccl_search.observer import Observer
 from ccl_search.problem import Problem
 from ccl_search.proposers.base import Proposal, ProposalContext, ProposalFailedError, Proposer
@@ -14,6 +14,8 @@ from ccl_search.recorder import Recorder
 from ccl_search.settings import MAX_REPROPOSALS, SearchSettings
 from ccl_search.suggestion import Suggestion
 from policies.runner import PolicyError, PolicyRunner
+from runs.errors import BadInputError
+from runs.plan import ParallelPlan
 from runs.trial import FailureClass
 
 
@@ -87,11 +89,21 @@ class Proposing:
             self._refuse(iteration, proposal, None, FailureClass.POLICY_ERROR, _text(error), seconds)
             return None
         verdict = feasibility.check(config, self.problem, self.recorder.seen)
+        if isinstance(verdict, ParallelPlan) and iteration > 0:
+            verdict = self._startable(config, verdict)
         if isinstance(verdict, feasibility.Refusal):
             self._refuse(iteration, proposal, config, verdict.failure, verdict.reason, seconds)
             return None
         number = self.recorder.accept(iteration, proposal, config, verdict, seconds)
         return Suggestion(number, iteration, config, verdict, proposal)
+
+    def _startable(self, config: dict[str, Any], plan: ParallelPlan) -> ParallelPlan | feasibility.Refusal:
+        """The plan, unless the framework's version cannot be told the config; one that no config suits ends trial 0."""
+        try:
+            trial_files.command_of(self.problem, self.settings, config, plan)
+        except BadInputError as error:
+            return feasibility.Refusal(FailureClass.INVALID_CONFIG, f"{error.message} ({error.hint})")
+        return plan
 
     def _refuse(
         self,

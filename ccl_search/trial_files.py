@@ -58,7 +58,7 @@ def job_for(problem: Problem, settings: SearchSettings, run_id: str, directory: 
         script=_script(problem, settings),
         time_limit_s=settings.time_limit_s or DEFAULT_TIME_LIMIT_S,
         settings=dict(settings.extras),
-        command=_command(problem, settings, suggestion),
+        command=command_of(problem, settings, suggestion.config, suggestion.plan),
     )
     directory.mkdir(parents=True, exist_ok=True)
     _write(directory / "card.yaml", card_yaml(problem, suggestion.plan))
@@ -119,12 +119,18 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _command(problem: Problem, settings: SearchSettings, suggestion: Suggestion) -> Command | None:
-    """What a target that runs programs starts; a dry run needs none. `extras` has the file's `framework` section."""
+def command_of(
+    problem: Problem, settings: SearchSettings, config: dict[str, Any], plan: ParallelPlan
+) -> Command | None:
+    """What a target that runs programs starts; a dry run needs none. `extras` has the file's `framework` section.
+
+    Raises:
+        BadInputError: the framework's version, or the target, cannot run the config.
+    """
     if settings.extras.get("kind", settings.target) == "dry-run":
         return None
     told = settings.extras.get("framework")
-    return problem.framework.command(suggestion.config, suggestion.plan, problem.workload, problem.environment, told)
+    return problem.framework.command(config, plan, problem.workload, problem.environment, told)
 
 
 def _script(problem: Problem, settings: SearchSettings) -> str:

@@ -80,13 +80,22 @@ def environment(name: str) -> Environment:
     entries = _table("environments")
     if base not in entries or not count.isdigit() or int(count) < 1:
         raise BadInputError(f"no bundled environment is called {name!r}", f"bundled: {', '.join(environment_names())}")
-    entry = dict(entries[base])
+    entry = _for_size(entries[base], int(count))
     if int(count) > entry["xpus_per_node"] and int(count) % entry["xpus_per_node"]:
         raise BadInputError(
             f"{name}: {count} devices are no whole number of nodes", f"{base} has {entry['xpus_per_node']} a node"
         )
     del entry["counts"]
     return Environment(name=name.lower(), total_xpus=int(count), device=device(entry.pop("device")), **entry)
+
+
+def _for_size(entry: dict[str, Any], count: int) -> dict[str, Any]:
+    """`entry` as it is for `count` devices: a small cluster may be one node with more devices (and NICs) than others."""
+    found = {key: value for key, value in entry.items() if key != "single_node"}
+    per_node, single = entry["xpus_per_node"], entry.get("single_node", 0)
+    if count > single:
+        return found
+    return {**found, "xpus_per_node": single, "nics_per_node": entry["nics_per_node"] * single // per_node}
 
 
 def with_framework(where: Environment, framework: str, version: str = "") -> Environment:

@@ -39,6 +39,15 @@ def test_environments_are_complete(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("count", "hosts", "chips"), [(1, 1, 8), (4, 1, 8), (8, 1, 8), (16, 4, 4), (32, 8, 4), (64, 16, 4), (256, 64, 4)]
+)
+def test_hosts_of_v6e_slices(count: int, hosts: int, chips: int) -> None:
+    """Google's table of v6e configurations: VMs of a slice; up to 8 chips are one VM, larger slices are VMs of four."""
+    environment = catalogue.environment(f"tpu-v6e-{count}")
+    assert (environment.num_nodes, environment.xpus_per_node, environment.nics_per_node) == (hosts, chips, chips)
+
+
+@pytest.mark.parametrize(
     ("workload", "model", "phase", "batch", "tokens"),
     [
         ("wl1", "qwen3-4b", "inference", 128, 1152),

@@ -7,6 +7,7 @@ from typing import Any
 
 from launchers.frameworks.commands.request import PROFILED_STEPS, WARMUP_STEPS, Request, finish
 from launchers.frameworks.commands.words import fact_words, knob_words
+from launchers.frameworks.maxtext import pipelined_layers
 from launchers.shell.command import Command, Slot
 from runs.errors import BadInputError
 
@@ -113,8 +114,7 @@ def _stages(made: Request) -> dict[str, Any]:
     plan = made.plan
     if plan.pp == 1:
         return {}
-    entry = made.era.models.get(made.workload.model.model_family, {})
-    layers = made.workload.model.num_layers - int(entry.get("dense", 0))
+    layers = pipelined_layers(made.workload.model)
     per_turn, rest = divmod(layers, plan.pp * plan.virtual_stages)
     if rest:
         raise BadInputError(

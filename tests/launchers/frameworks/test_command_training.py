@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from runs import catalogue
 from runs.errors import BadInputError
 from tests.launchers.frameworks.commands import command, flags, training
 
@@ -302,6 +303,13 @@ def test_maxtexts_circular_pipeline_takes_the_whole_step_at_once() -> None:
     assert (told["ici_pipeline_parallelism"], told["num_pipeline_microbatches"]) == ("4", "8")
     assert (told["per_device_batch_size"], told["gradient_accumulation_steps"]) == ("4.0", "1")
     assert (told["num_pipeline_repeats"], told["num_layers_per_pipeline_stage"]) == ("2", "4")
+
+
+def test_maxtexts_pipeline_has_the_layers_behind_the_dense_ones() -> None:
+    config = {"tp": 1, "pp": 2, "dp": 4, "dp_shard": 4, "ep": 1, "micro_batch_size": 1}
+    told = words_of(command("maxtext", config, "2026-08-01", catalogue.workload("wl6"), "tpu-v6e-8"))
+
+    assert (told["num_pipeline_repeats"], told["num_layers_per_pipeline_stage"]) == ("1", "13")
 
 
 def test_maxtext_on_a_part_of_a_host() -> None:

@@ -184,6 +184,28 @@ def test_maxtexts_pipeline_rules_name_themselves() -> None:
     assert rules(pp=1, pipeline_schedule="interleaved") == ["schedule_needs_pp"]
 
 
+@pytest.mark.parametrize(
+    ("workload", "degrees"),
+    [("wl4", {1, 2, 4, 8, 16}), ("wl6", {1, 2, 13}), ("wl7", {1})],  # 32 layers; 27 and 60 less one dense layer each
+)
+def test_maxtexts_pipeline_takes_the_layers_after_the_dense_ones(workload: str, degrees: set[int]) -> None:
+    """Source: the default of `pipeline_parallel_layers` in MaxText's configs/types.py, for DeepSeek's decoder block."""
+    what = replace(catalogue.workload(workload), batch_size=208)
+    where = catalogue.environment("h100-104")
+    adapter = frameworks.get("maxtext")
+    (pp,) = (knob for knob in adapter.default_space(what, where).knobs if knob.key == "pp")
+
+    assert set(pp.choices) <= degrees and {1, max(degrees & {1, 2, 13})} <= set(pp.choices)
+    layers = what.model.num_layers - what.model.first_dense_layers
+    for degree in (2, 3, 4, 5, 13):
+        config = {"tp": 1, "pp": degree, "dp": 1, "micro_batch_size": 1}
+        if layers % degree:
+            with pytest.raises(BadInputError, match=f"{layers} layers over pp={degree}"):
+                adapter.plan(config, what, where)
+        else:
+            assert adapter.plan(config, what, where).pp == degree
+
+
 def test_megatrons_pipeline_rules_name_themselves() -> None:
     what, where, space = problem("wl4", "perlmutter-a100-16", "megatron-lm")
     config = {**BASE["megatron-lm"], "cp": 1, "pp": 4, "dp": 1, "zero_stage": 0, "pipeline_schedule": "interleaved"}
