@@ -19,7 +19,7 @@ from runs.errors import BadInputError
 from runs.store.errors import StoreError
 
 BUSY_TIMEOUT_MS = 10_000
-_WRITE = "ccl_write"
+_WRITE, _QUICK, _DURABLE = "ccl_write", "NORMAL", "FULL"
 
 
 class Database:
@@ -35,7 +35,8 @@ class Database:
         self.writable = writable
         self.engine = _engine(url, frozen=frozen)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
-        self._writing = self.engine.execution_options(**{_WRITE: True})
+        self._quick = self.engine.execution_options(**{_WRITE: _QUICK})
+        self._durable = self.engine.execution_options(**{_WRITE: _DURABLE})
         self._mutex = threading.RLock()
         self._local = threading.local()
         event.listen(self.engine, "begin", _begin)
@@ -43,8 +44,11 @@ class Database:
             event.listen(self.engine, "connect", self._set_up)
 
     @contextmanager
-    def transaction(self) -> Iterator[Session]:
+    def transaction(self, *, durable: bool = True) -> Iterator[Session]:
         """A session whose changes are committed together at the end, or not at all. Nested ones join the outer one.
+
+        What is committed survives the end of the process, however it ends. `durable` also waits for the disk, so that
+        it survives a power failure, with all that was committed before; without, the system writes it a little later.
 
         Raises:
             StoreError: the store was opened for reading, or the database fails.
@@ -55,7 +59,8 @@ class Database:
         if current is not None:
             yield current
             return
-        with self._mutex, explained(self.where), Session(self._writing, expire_on_commit=False) as session:
+        engine = self._durable if durable else self._quick
+        with self._mutex, explained(self.where), Session(engine, expire_on_commit=False) as session:
             self._local.session = session
             try:
                 with session.begin():
@@ -89,7 +94,6 @@ class Database:
         cursor.execute("PRAGMA foreign_keys = ON")
         if self.writable:
             cursor.execute("PRAGMA journal_mode = WAL")
-            cursor.execute("PRAGMA synchronous = FULL")
         else:
             cursor.execute("PRAGMA query_only = ON")
         cursor.close()
@@ -164,7 +168,13 @@ def _bad_url(url: str) -> BadInputError:
 
 
 def _begin(connection: Connection) -> None:
-    if connection.dialect.name == "sqlite":
-        # IMMEDIATE: a writer waits for the lock at once instead of failing when a read turns into a write
-        write = connection.get_execution_options().get(_WRITE)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+    if connection.dialect.name != "sqlite":
+        return
+    driver: Any = connection.connection.dbapi_connection
+    level = connection.get_execution_options().get(_WRITE)
+    if level is None:
+        driver.execute("BEGIN")
+        return
+    driver.execute(f"PRAGMA synchronous = {level}")
+    # IMMEDIATE: a writer waits for the lock at once instead of failing when a read turns into a write
+    driver.execute("BEGIN IMMEDIATE")

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from sqlalchemy import CursorResult, Executable, bindparam
 from sqlmodel import Session, select
 
 from runs.errors import BadInputError
@@ -29,6 +31,17 @@ class Part:
             yield
 
 
+def execute(session: Session, statement: Executable, values: Any = None) -> CursorResult[Any]:
+    """Run a statement past the session's objects, in order with what was done to them; `values` are one row or several.
+
+    Making and flushing an object a row costs several times what the row itself does.
+    """
+    session.flush()
+    result = session.connection().execute(statement, values)
+    session.expire_all()
+    return result
+
+
 def now() -> str:
     """This moment as the store writes it."""
     return stamp(datetime.now(UTC))
@@ -49,6 +62,15 @@ def run_row(session: Session, run_id: str) -> RunRow:
     if row is None:
         raise BadInputError(f"there is no run {run_id!r}", "see the runs with `ccl-search list`")
     return row
+
+
+def require_run(session: Session, run_id: str) -> None:
+    """Check that there is such a run; raises as `run_row` does."""
+    if execute(session, _RUN_ID, {"run": run_id}).first() is None:
+        run_row(session, run_id)
+
+
+_RUN_ID = select(RunRow.id).where(RunRow.id == bindparam("run"))
 
 
 def trial_row(session: Session, run_id: str, number: int) -> TrialRow:

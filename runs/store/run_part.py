@@ -8,13 +8,13 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import update
-from sqlmodel import Session, col
+from sqlalchemy import bindparam, insert, update
+from sqlmodel import Session, col, select
 
 from runs.objective import Objective
 from runs.store.encoding import clean, dump, refuse_secrets, sha256, stamp
 from runs.store.errors import StoreError
-from runs.store.part import Part, now, run_row
+from runs.store.part import Part, execute, now, run_row
 from runs.store.records import NewRun, RunStatus
 from runs.store.tables import PolicyRow, PromptRow, RunRow
 
@@ -105,10 +105,12 @@ def store_policy(session: Session, source: str, parent: str | None) -> str:
     """Store a policy inside a transaction; the SHA-256 of its source."""
     kept = clean(source)
     name = sha256(kept)
-    if session.get(PolicyRow, name) is None:
-        session.add(PolicyRow(id=name, source=kept, parent=parent, created=now()))
-        session.flush()
+    if execute(session, _POLICY_ID, {"name": name}).first() is None:
+        execute(session, insert(PolicyRow), {"id": name, "source": kept, "parent": parent, "created": now()})
     return name
+
+
+_POLICY_ID = select(PolicyRow.id).where(PolicyRow.id == bindparam("name"))
 
 
 def _free_id(session: Session, created: datetime) -> str:

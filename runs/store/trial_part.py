@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import delete, func, insert, update
+from sqlalchemy import bindparam, delete, func, insert, update
 from sqlmodel import Session, col, select
 
 from runs.errors import BadInputError
@@ -17,7 +17,7 @@ from runs.space import config_key
 from runs.store.checks import check_outcome, check_proposal, check_relative, objective_name
 from runs.store.encoding import clean, dump, redact, refuse_secrets
 from runs.store.errors import StoreError
-from runs.store.part import Part, attempt_row, now, run_row, text_or_now, trial_row
+from runs.store.part import Part, attempt_row, execute, now, require_run, run_row, text_or_now, trial_row
 from runs.store.records import NewTrial, Timings, TraceFile, TrialOutcome
 from runs.store.run_part import store_policy
 from runs.store.tables import AttemptRow, LlmCallRow, MetricRow, ScoreRow, TraceRow, TrialRow
@@ -25,7 +25,11 @@ from runs.trial import Execution, FailureClass, TrialState
 
 
 class TrialPart(Part):
-    """The methods of the store that write trials. Every one of them is one transaction."""
+    """The methods of the store that write trials. Every one of them is one transaction.
+
+    What a process that is killed may lose is the same for all: nothing. A power failure may undo the last proposals
+    and beginnings; a handle and a result are on the disk when their method returns, unless it is told `durable=False`.
+    """
 
     def add_trial(self, run_id: str, trial: NewTrial) -> int:
         """Store a proposal; its number, one more than the run's last (the first is 0).
@@ -34,16 +38,15 @@ class TrialPart(Part):
             StoreError: state and failure class contradict each other, or the config is not JSON data.
         """
         check_proposal(trial)
-        with self._database.transaction() as session:
-            run_row(session, run_id)
+        with self._database.transaction(durable=False) as session:
+            require_run(session, run_id)
             policy = None
             if trial.policy_source is not None:
                 policy = store_policy(session, trial.policy_source, trial.parent_policy)
-            row = _new_trial(trial, run_id, _next_number(session, run_id), policy)
-            session.add(row)
-            session.flush()
-            _claim_calls(session, row, trial.llm_calls)
-            return row.number
+            number = int(execute(session, _NEXT_NUMBER, {"run": run_id}).scalar_one())
+            key = _new_key(execute(session, insert(TrialRow), _new_trial(trial, run_id, number, policy)))
+            _claim_calls(session, run_id, key, trial.llm_calls)
+            return number
 
     def prepare_trial(
         self,
@@ -56,56 +59,68 @@ class TrialPart(Part):
         num_xpus: int | None = None,
     ) -> None:
         """Store what will be launched; what is not given stays. `num_xpus` is the plan's world size unless given."""
-        with self._database.transaction() as session:
+        with self._database.transaction(durable=False) as session:
             row = _open_trial(session, run_id, number)
             if plan is not None:
-                _set_plan(row, plan)
+                for name, value in _plan_columns(plan, row.num_xpus).items():
+                    setattr(row, name, value)
             row.num_xpus = row.num_xpus if num_xpus is None else num_xpus
             row.card = clean(card) or row.card
             row.script = clean(script) or row.script
 
     def begin_attempt(self, run_id: str, number: int) -> int:
         """Start an attempt at a trial, which is running from now on; the attempt's number, from 0."""
-        with self._database.transaction() as session:
-            row = _open_trial(session, run_id, number)
-            row.state, row.launched = TrialState.RUNNING.value, row.launched or now()
-            statement = select(func.max(AttemptRow.number)).where(AttemptRow.trial_id == row.id)
-            last = session.exec(statement).one()
-            attempt = 0 if last is None else last + 1
-            session.add(AttemptRow(trial_id=_key(row), number=attempt, state=TrialState.RUNNING.value, started=now()))
+        with self._database.transaction(durable=False) as session:
+            key = _open_key(session, run_id, number)
+            moment = now()
+            running = {"key": key, "state": TrialState.RUNNING.value, "launched": moment}
+            execute(session, _RUNS_NOW, running)
+            attempt = int(execute(session, _NEXT_ATTEMPT, {"key": key}).scalar_one())
+            execute(session, insert(AttemptRow), _new_attempt(key, attempt, moment))
             return attempt
 
-    def set_handle(self, run_id: str, number: int, attempt: int, handle: dict[str, Any]) -> None:
+    def set_handle(
+        self, run_id: str, number: int, attempt: int, handle: dict[str, Any], *, durable: bool = True
+    ) -> None:
         """Store the handle of a submitted job, so that another process can find the job again."""
         refuse_secrets(handle, "handle")
-        with self._database.transaction() as session:
-            attempt_row(session, run_id, number, attempt).handle = dump(handle, "handle")
+        self._change_attempt(run_id, number, attempt, {"handle": dump(handle, "handle")}, durable=durable)
 
     def finish_attempt(self, run_id: str, number: int, attempt: int, execution: Execution) -> None:
         """Store how an attempt ended. The trial stays open: it may be attempted again."""
-        with self._database.transaction() as session:
-            row = attempt_row(session, run_id, number, attempt)
-            row.state, row.finished = execution.state.value, now()
-            row.failure = None if execution.failure is None else execution.failure.value
-            row.evidence = redact(execution.evidence)
-            row.seconds, row.xpu_hours = execution.seconds, execution.xpu_hours
-            row.provenance = dump(execution.provenance, "provenance")
+        ended = {
+            "state": execution.state.value,
+            "finished": now(),
+            "failure": None if execution.failure is None else execution.failure.value,
+            "evidence": redact(execution.evidence),
+            "seconds": execution.seconds,
+            "xpu_hours": execution.xpu_hours,
+            "provenance": dump(execution.provenance, "provenance"),
+        }
+        self._change_attempt(run_id, number, attempt, ended, durable=False)
 
-    def finish_trial(self, run_id: str, number: int, outcome: TrialOutcome) -> None:
+    def _change_attempt(self, run_id: str, number: int, attempt: int, values: dict[str, Any], *, durable: bool) -> None:
+        with self._database.transaction(durable=durable) as session:
+            place = {"of_run": run_id, "of_trial": number, "of_attempt": attempt}
+            if execute(session, _ATTEMPT.values(dict.fromkeys(values)), {**place, **values}).rowcount == 0:
+                attempt_row(session, run_id, number, attempt)
+
+    def finish_trial(self, run_id: str, number: int, outcome: TrialOutcome, *, durable: bool = True) -> None:
         """Store how a trial ended, with its metric values, score and trace files.
 
         Raises:
             StoreError: the trial has ended already, or state, failure class and score contradict each other.
         """
         check_outcome(outcome)
-        with self._database.transaction() as session:
-            row = _open_trial(session, run_id, number)
-            _set_outcome(row, outcome)
-            row.xpu_hours = _hours(session, row) if outcome.xpu_hours is None else outcome.xpu_hours
-            _put_metrics(session, row, outcome.metrics)
-            _add_traces(session, row, outcome.traces)
+        with self._database.transaction(durable=durable) as session:
+            key = _open_key(session, run_id, number)
+            values = _outcome_columns(outcome)
+            values["xpu_hours"] = _hours(session, key) if outcome.xpu_hours is None else outcome.xpu_hours
+            _put_metrics(session, key, outcome.metrics)
+            _add_traces(session, key, outcome.traces)
             if outcome.score is not None:
-                _add_score(session, row, outcome.score, outcome.objective)
+                values.update(_add_score(session, run_id, key, outcome.score, outcome.objective))
+            execute(session, _TRIAL.values(dict.fromkeys(values)), {"key": key, **values})
 
     def rescore_trial(
         self,
@@ -130,17 +145,18 @@ class TrialPart(Part):
                     f"trial {number} of run {run_id} is {row.state} ({row.failure}) and has nothing to score",
                     "only trials that ran to their end are scored again",
                 )
-            _put_metrics(session, row, metrics)
-            if score is None:
-                row.score, row.objective = None, objective.name
-                return
-            row.state, row.failure = TrialState.SUCCEEDED.value, None
-            _add_score(session, row, score, objective)
+            key = _key(row)
+            _put_metrics(session, key, metrics)
+            values: dict[str, Any] = {"score": None, "objective": objective.name}
+            if score is not None:
+                values = _add_score(session, run_id, key, score, objective)
+                values |= {"state": TrialState.SUCCEEDED.value, "failure": None}
+            execute(session, _TRIAL.values(dict.fromkeys(values)), {"key": key, **values})
 
     def add_metric_values(self, run_id: str, number: int, values: Iterable[MetricValue]) -> None:
         """Store metric values; one of the same name and version replaces the earlier, other versions stay."""
         with self._database.transaction() as session:
-            _put_metrics(session, trial_row(session, run_id, number), values)
+            _put_metrics(session, _key(trial_row(session, run_id, number)), values)
 
     def retract(self, name: str, version: str, reason: str) -> int:
         """Flag every value that a bad version of a metric tool gave, in all runs; how many."""
@@ -159,7 +175,7 @@ class TrialPart(Part):
             BadInputError: a path is not relative to the home folder, or leads out of it.
         """
         with self._database.transaction() as session:
-            _add_traces(session, trial_row(session, run_id, number), files)
+            _add_traces(session, _key(trial_row(session, run_id, number)), files)
 
     def drop_trace_file(self, run_id: str, number: int, path: str, reason: str) -> None:
         """Record that a trace file was deleted, and why. Deletes nothing."""
@@ -173,100 +189,145 @@ class TrialPart(Part):
 
 _MENDABLE = frozenset({FailureClass.TRACE_MISSING.value, FailureClass.METRIC_ERROR.value})
 
+# Statements of the search's loop, made once. Parameters that are no columns have names that no column has.
+_NEXT_NUMBER = select(func.coalesce(func.max(TrialRow.number) + 1, 0)).where(TrialRow.run_id == bindparam("run"))
+_NEXT_ATTEMPT = select(func.coalesce(func.max(AttemptRow.number) + 1, 0)).where(AttemptRow.trial_id == bindparam("key"))
+_STATE = select(TrialRow.id, TrialRow.state).where(
+    TrialRow.run_id == bindparam("run"), TrialRow.number == bindparam("trial")
+)
+_TRIAL = update(TrialRow).where(col(TrialRow.id) == bindparam("key"))
+_RUNS_NOW = _TRIAL.values(state=bindparam("state"), launched=func.coalesce(TrialRow.launched, bindparam("launched")))
+_OWN_TRIAL = select(TrialRow.id).where(TrialRow.run_id == bindparam("of_run"), TrialRow.number == bindparam("of_trial"))
+_ATTEMPT = update(AttemptRow).where(
+    col(AttemptRow.trial_id) == _OWN_TRIAL.scalar_subquery(), col(AttemptRow.number) == bindparam("of_attempt")
+)
+
 
 def _key(row: TrialRow) -> int:
     assert row.id is not None
     return row.id
 
 
-def _next_number(session: Session, run_id: str) -> int:
-    last = session.exec(select(func.max(TrialRow.number)).where(TrialRow.run_id == run_id)).one()
-    return 0 if last is None else int(last) + 1
+def _new_key(result: Any) -> int:
+    return int(result.inserted_primary_key[0])
 
 
-def _new_trial(trial: NewTrial, run_id: str, number: int, policy: str | None) -> TrialRow:
+def _new_trial(trial: NewTrial, run_id: str, number: int, policy: str | None) -> dict[str, Any]:
     proposed = text_or_now(trial.proposed)
-    row = TrialRow(
-        run_id=run_id,
-        number=number,
-        iteration=trial.iteration,
-        state=trial.state.value,
-        failure=None if trial.failure is None else trial.failure.value,
-        evidence=redact(trial.evidence),
-        config=None if trial.config is None else dump(trial.config, "config"),
-        config_key=None if trial.config is None else config_key(trial.config),
-        num_xpus=trial.num_xpus,
-        policy_id=policy,
-        rationale=clean(trial.rationale),
-        proposed=proposed,
-        finished=proposed if trial.state.is_finished else None,
-        proposer_seconds=trial.proposer_seconds,
-    )
-    if trial.plan is not None:
-        _set_plan(row, trial.plan)
-    return row
+    plan = {"num_xpus": trial.num_xpus} if trial.plan is None else _plan_columns(trial.plan, trial.num_xpus)
+    return {
+        "run_id": run_id,
+        "number": number,
+        "iteration": trial.iteration,
+        "state": trial.state.value,
+        "failure": None if trial.failure is None else trial.failure.value,
+        "evidence": redact(trial.evidence),
+        "config": None if trial.config is None else dump(trial.config, "config"),
+        "config_key": None if trial.config is None else config_key(trial.config),
+        "card": clean(trial.card),
+        "script": clean(trial.script),
+        "policy_id": policy,
+        "rationale": clean(trial.rationale),
+        "provenance": "{}",
+        "proposed": proposed,
+        "finished": proposed if trial.state.is_finished else None,
+        "proposer_seconds": trial.proposer_seconds,
+        **plan,
+    }
 
 
-def _set_plan(row: TrialRow, plan: ParallelPlan) -> None:
-    row.plan = dump(plan.as_dict(), "plan")
-    row.tp, row.pp, row.dp, row.ep, row.cp = plan.tp, plan.pp, plan.dp, plan.ep, plan.cp
-    row.micro_batch_size = plan.micro_batch_size
-    row.num_xpus = plan.world_size if row.num_xpus is None else row.num_xpus
+def _plan_columns(plan: ParallelPlan, num_xpus: int | None) -> dict[str, Any]:
+    degrees = {name: getattr(plan, name) for name in ("tp", "pp", "dp", "ep", "cp", "micro_batch_size")}
+    return {
+        **degrees,
+        "plan": dump(plan.as_dict(), "plan"),
+        "num_xpus": plan.world_size if num_xpus is None else num_xpus,
+    }
 
 
-def _claim_calls(session: Session, row: TrialRow, calls: Sequence[int]) -> None:
+def _new_attempt(trial: int, number: int, started: str) -> dict[str, Any]:
+    return {
+        "trial_id": trial,
+        "number": number,
+        "state": TrialState.RUNNING.value,
+        "evidence": "",
+        "provenance": "{}",
+        "started": started,
+    }
+
+
+def _claim_calls(session: Session, run_id: str, trial: int, calls: Sequence[int]) -> None:
     for call in calls:
-        found = session.get(LlmCallRow, call)
-        if found is None or found.run_id != row.run_id:
-            raise BadInputError(f"run {row.run_id} has no LLM call {call}", "give ids the ledger handed out")
-        found.trial_id = row.id
+        mine = update(LlmCallRow).where(col(LlmCallRow.id) == call, col(LlmCallRow.run_id) == run_id)
+        if execute(session, mine.values(trial_id=trial)).rowcount == 0:
+            raise BadInputError(f"run {run_id} has no LLM call {call}", "give ids the ledger handed out")
+
+
+def _open_key(session: Session, run_id: str, number: int) -> int:
+    found: Any = execute(session, _STATE, {"run": run_id, "trial": number}).first()
+    if found is None:
+        return _key(trial_row(session, run_id, number))
+    _refuse_ended(run_id, number, found[1])
+    return int(found[0])
 
 
 def _open_trial(session: Session, run_id: str, number: int) -> TrialRow:
     row = trial_row(session, run_id, number)
-    if TrialState(row.state).is_finished:
-        raise StoreError(
-            f"trial {number} of run {run_id} has ended ({row.state})", "a finished trial changes only by rescoring"
-        )
+    _refuse_ended(run_id, number, row.state)
     return row
 
 
-def _set_outcome(row: TrialRow, outcome: TrialOutcome) -> None:
-    row.state, row.finished = outcome.state.value, text_or_now(outcome.finished)
-    row.failure = None if outcome.failure is None else outcome.failure.value
-    row.evidence = redact(outcome.evidence)
-    row.fidelity = None if outcome.fidelity is None else outcome.fidelity.value
-    row.backend = outcome.backend
-    row.provenance = dump(outcome.provenance, "provenance")
-    _set_timings(row, outcome.timings)
+def _refuse_ended(run_id: str, number: int, state: str) -> None:
+    if TrialState(state).is_finished:
+        raise StoreError(
+            f"trial {number} of run {run_id} has ended ({state})", "a finished trial changes only by rescoring"
+        )
 
 
-def _set_timings(row: TrialRow, timings: Timings) -> None:
-    row.proposer_seconds = row.proposer_seconds if timings.proposer is None else timings.proposer
-    row.launch_seconds, row.metrics_seconds = timings.launch, timings.metrics
-    row.overhead_seconds = timings.overhead
+def _outcome_columns(outcome: TrialOutcome) -> dict[str, Any]:
+    return {
+        "state": outcome.state.value,
+        "finished": text_or_now(outcome.finished),
+        "failure": None if outcome.failure is None else outcome.failure.value,
+        "evidence": redact(outcome.evidence),
+        "fidelity": None if outcome.fidelity is None else outcome.fidelity.value,
+        "backend": outcome.backend,
+        "provenance": dump(outcome.provenance, "provenance"),
+        **_timing_columns(outcome.timings),
+    }
 
 
-def _hours(session: Session, row: TrialRow) -> float | None:
-    hours = session.exec(select(AttemptRow.xpu_hours).where(AttemptRow.trial_id == row.id)).all()
+def _timing_columns(timings: Timings) -> dict[str, Any]:
+    proposer = {} if timings.proposer is None else {"proposer_seconds": timings.proposer}
+    return {
+        **proposer,
+        "launch_seconds": timings.launch,
+        "metrics_seconds": timings.metrics,
+        "overhead_seconds": timings.overhead,
+    }
+
+
+def _hours(session: Session, trial: int) -> float | None:
+    statement = select(AttemptRow.xpu_hours).where(AttemptRow.trial_id == trial)
+    hours = execute(session, statement).scalars().all()
     known = [value for value in hours if value is not None]
     return math.fsum(known) if hours and len(known) == len(hours) else None
 
 
-def _put_metrics(session: Session, row: TrialRow, values: Iterable[MetricValue]) -> None:
+def _put_metrics(session: Session, trial: int, values: Iterable[MetricValue]) -> None:
     new = {(value.name, value.version): value for value in values}
     if not new:
         return
-    session.flush()
-    connection = session.connection()
-    stored = session.exec(select(MetricRow.id, MetricRow.name, MetricRow.version).where(MetricRow.trial_id == row.id))
+    statement = select(MetricRow.id, MetricRow.name, MetricRow.version).where(MetricRow.trial_id == trial)
+    stored: Sequence[Any] = execute(session, statement).all()
     replaced = [key for key, name, version in stored if (name, version) in new]
     if replaced:
-        connection.execute(delete(MetricRow).where(col(MetricRow.id).in_(replaced)))
-    connection.execute(insert(MetricRow), [_metric_row(_key(row), value) for value in new.values()])
+        execute(session, delete(MetricRow).where(col(MetricRow.id).in_(replaced)))
+    moment = now()
+    execute(session, insert(MetricRow), [_metric_row(trial, value, moment) for value in new.values()])
 
 
-def _metric_row(trial: int, value: MetricValue) -> dict[str, Any]:
+def _metric_row(trial: int, value: MetricValue, created: str) -> dict[str, Any]:
     return {
         "trial_id": trial,
         "name": value.name,
@@ -278,35 +339,37 @@ def _metric_row(trial: int, value: MetricValue) -> dict[str, Any]:
         "warnings": dump(list(value.warnings), f"warnings of {value.name}"),
         "retracted": False,
         "retracted_reason": "",
-        "created": now(),
+        "created": created,
     }
 
 
-def _add_score(session: Session, row: TrialRow, score: float, objective: Objective | None) -> None:
+def _add_score(session: Session, run_id: str, trial: int, score: float, objective: Objective | None) -> dict[str, Any]:
+    """Store the score; what the trial's own row has to say of it."""
     if not math.isfinite(score):
         raise StoreError(f"a score must be finite, got {score!r}", "a trial without a score has failed")
     if objective is None:
-        definition = run_row(session, row.run_id).objective
-        row.objective = objective_name(definition)
+        definition = run_row(session, run_id).objective
+        name = objective_name(definition)
     else:
-        definition = dump(objective.as_dict(), "objective")
-        row.objective = objective.name
-    row.score = score
-    session.add(
-        ScoreRow(trial_id=_key(row), objective=row.objective, definition=definition, score=score, created=now())
-    )
+        definition, name = dump(objective.as_dict(), "objective"), objective.name
+    row = {"trial_id": trial, "objective": name, "definition": definition, "score": score, "created": now()}
+    execute(session, insert(ScoreRow), row)
+    return {"score": score, "objective": name}
 
 
-def _add_traces(session: Session, row: TrialRow, files: Iterable[TraceFile]) -> None:
-    for file in files:
-        check_relative(file.path)
-        session.add(
-            TraceRow(
-                trial_id=_key(row),
-                path=file.path,
-                size=file.size,
-                sha256=file.sha256,
-                kept=file.kept,
-                reason=clean(file.reason),
-            )
-        )
+def _add_traces(session: Session, trial: int, files: Iterable[TraceFile]) -> None:
+    rows = [_trace_row(trial, file) for file in files]
+    if rows:
+        execute(session, insert(TraceRow), rows)
+
+
+def _trace_row(trial: int, file: TraceFile) -> dict[str, Any]:
+    check_relative(file.path)
+    return {
+        "trial_id": trial,
+        "path": file.path,
+        "size": file.size,
+        "sha256": file.sha256,
+        "kept": file.kept,
+        "reason": clean(file.reason),
+    }
