@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from launchers.frameworks.templates import build
 from launchers.shell.command import Command
@@ -13,6 +13,9 @@ from runs.errors import BadInputError
 from runs.plan import ParallelPlan, StateBytes
 from runs.space import ConfigSpace
 from runs.workload import Workload
+
+if TYPE_CHECKING:
+    from launchers.frameworks.commands.profiling import Unprofiled
 
 
 class Framework(ABC):
@@ -77,3 +80,20 @@ class Framework(ABC):
         from launchers.frameworks.commands import command_for
 
         return command_for(self.name, config, plan, workload, environment, settings)
+
+    def unprofiled(
+        self,
+        config: Mapping[str, Any],
+        plan: ParallelPlan,
+        workload: Workload,
+        environment: Environment,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Unprofiled:
+        """The program of `command` with its profiler off, and how both runs' logs tell the length of their steps.
+
+        Raises:
+            BadInputError: as `command`; or the framework does not log its steps, so that nothing can be compared.
+        """
+        from launchers.frameworks.commands import unprofiled_for
+
+        return unprofiled_for(self.name, config, plan, workload, environment, settings)

@@ -123,6 +123,10 @@ def _era(era: Era) -> Iterator[str]:
         yield f"  - variables: {', '.join(f'`{name}={value}`' for name, value in era.env.items())}"
     if era.models:
         yield f"  - models: {', '.join(_model(name, entry) for name, entry in era.models.items())}"
+    if era.profiler:
+        yield f"  - profiler: `{' '.join(era.profiler)}`"
+    if era.step_log:
+        yield f"  - log line of a step: `{era.step_log}`"
     patterns = ", ".join(f"`{pattern}`" for pattern in era.traces)
     yield f"  - traces: {patterns}{_files(era)}"
 

@@ -27,7 +27,8 @@ class Era:
 
     `start` are the words before the arguments, `constant` those that are always given. `knobs` and `facts` map names
     to how a value of them is spelled (see `words`). `models` maps a model family to what the framework calls it.
-    `traces` are patterns in the trace folder, `traces_per_rank` how many files a rank leaves there.
+    `traces` are patterns in the trace folder, `traces_per_rank` how many files a rank leaves there. `profiler` are the
+    words (or program lines) that switch the profiler on, `step_log` how a log line tells a step's length (`StepLog`).
     """
 
     framework: str
@@ -44,6 +45,8 @@ class Era:
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     traces: tuple[str, ...] = ()
     traces_per_rank: int = 1
+    profiler: tuple[str, ...] = ()
+    step_log: str = ""
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -129,7 +132,7 @@ def _nearest(released: Sequence[Era], release: Version) -> Era:
     return before[-1] if before else released[0]
 
 
-_SEQUENCES = ("versions", "dates", "start", "constant", "traces")
+_SEQUENCES = ("versions", "dates", "start", "constant", "traces", "profiler")
 _OWN = tuple(name for name in Era.__dataclass_fields__ if name not in ("framework", "more"))
 
 

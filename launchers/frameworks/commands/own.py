@@ -34,7 +34,7 @@ def build(made: Request) -> Command:
     files = {CONFIG_FILE: _document(made)}
     settings, collective = made.settings, known_collectives(made)
     command = finish(made, argv, variables(made), settings.trace_count, files, settings.per_node, collective, {})
-    return replace(command, trace_globs=settings.traces) if settings.traces else command
+    return replace(command, trace_globs=settings.traces) if settings.traces and made.profiled else command
 
 
 def facts(made: Request) -> dict[str, str]:
@@ -53,6 +53,7 @@ def facts(made: Request) -> dict[str, str]:
         "world_size": plan.world_size,
         "warmup_steps": WARMUP_STEPS,
         "profiled_steps": PROFILED_STEPS,
+        "profile": str(made.profiled).lower(),
     }
     places = {slot.name.lower(): str(slot) for slot in Slot if slot is not Slot.WORLD_SIZE}
     return {key: str(value) for key, value in known.items() if value is not None} | places

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from launchers.frameworks.commands.eras import Era, pick
@@ -31,7 +31,7 @@ _PROTOCOLS = {"auto": None, "ll": "LL", "ll128": "LL128", "simple": "Simple"}
 class Request:
     """One config of one framework on one environment. `version` is empty where nobody names one.
 
-    `notes` collects what the user should know.
+    `notes` collects what the user should know. Without `profiled` the same run is asked for with its profiler off.
     """
 
     config: Mapping[str, Any]
@@ -42,6 +42,7 @@ class Request:
     era: Era
     version: str
     notes: list[str] = field(default_factory=list)
+    profiled: bool = True
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -78,6 +79,7 @@ def request_for(
     workload: Workload,
     environment: Environment,
     settings: FrameworkSettings,
+    profiled: bool = True,
 ) -> Request:
     """The request for a config. The version is the target's, else the card's, else the era file's default.
 
@@ -94,7 +96,7 @@ def request_for(
     notes = [warning] if warning else []
     if not named and framework != "command":
         notes.append(f"no version of {framework} is named: arguments are those of {era.name}")
-    return Request(config, plan, workload, environment, settings, era, named, notes)
+    return Request(config, plan, workload, environment, settings, era, named, notes, profiled)
 
 
 def finish(
@@ -114,7 +116,7 @@ def finish(
     """
     nodes, xpus = made.shape
     collective = collective_env(made) if collective is None else collective
-    return Command(
+    command = Command(
         argv=(*argv, *made.settings.extra),
         env={**made.era.env, **env, **made.settings.env, **collective},
         trace_globs=made.era.traces,
@@ -128,6 +130,18 @@ def finish(
         notes=tuple(made.notes),
         steps=dict(TRAINING_STEPS if steps is None else steps),
     )
+    return command if made.profiled else _without_profiler(command, made.era)
+
+
+def _without_profiler(command: Command, era: Era) -> Command:
+    """The command without the words, or the program lines, that switch the profiler on; it leaves no traces."""
+    switches = set(era.profiler)
+    files = {
+        name: "".join(line for line in text.splitlines(keepends=True) if line.strip() not in switches)
+        for name, text in command.files.items()
+    }
+    argv = tuple(word for word in command.argv if word not in switches)
+    return replace(command, argv=argv, files=files, trace_globs=(), trace_count=None)
 
 
 def torchrun(made: Request, *program: str) -> list[str]:

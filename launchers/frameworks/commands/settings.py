@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from runs.errors import BadInputError
 
 FRAMEWORKS = ("torchtitan", "megatron-lm", "maxtext", "vllm", "sglang", "command")
+STEP_UNITS = frozenset({"seconds", "ms", "tps"})
+"""Groups of `step_log`, one of which it has: seconds, milliseconds, or tokens a second and device."""
 Text = Annotated[str, StringConstraints(min_length=1)]
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _HUGGING_FACE = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+)/?\Z")
@@ -42,13 +44,30 @@ class FrameworkSettings(BaseModel):
     per_node: bool = Field(True, description="`command` only: one process a node, else one a device")
     traces: tuple[Text, ...] = Field((), description="`command` only: patterns of trace files in the trace folder")
     trace_count: int | None = Field(None, ge=1, description="`command` only: how many trace files there must be")
+    step_log: Text | None = Field(None, description="pattern of the log line that tells how long a step took")
 
     def model_post_init(self, context: Any, /) -> None:
         """Refuse variables that no shell could export."""
         del context
+        if self.step_log is not None:
+            check_step_log(self.step_log)
         for name in self.env:
             if not _VARIABLE.match(name):
                 raise ValueError(f"env: {name!r} cannot be an environment variable")
+
+
+def check_step_log(pattern: str) -> None:
+    """Check the pattern of a step's log line.
+
+    Raises:
+        ValueError: it is no regular expression, or has none of the groups `seconds`, `ms` and `tps`.
+    """
+    try:
+        groups = re.compile(pattern).groupindex
+    except re.error as error:
+        raise ValueError(f"step_log is no regular expression: {error}") from error
+    if not groups.keys() & STEP_UNITS:
+        raise ValueError("step_log has no group (?P<seconds>...), (?P<ms>...) or (?P<tps>...)")
 
 
 def read_settings(framework: str, data: Mapping[str, Any] | None) -> FrameworkSettings:
