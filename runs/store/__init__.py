@@ -39,6 +39,7 @@ starts the CLI says `from runs.store import Store` inside the function that open
     store.scores(run_id, number) -> list[ScoreRecord]
     store.metric_values(run_id, number) -> list[MetricRecord]                     all versions, retracted ones too
     store.trace_files(run_id, number) -> list[TraceFile]
+    store.screenings(run_id) -> dict[int, Screening]      decisions of a screen, by trial
     store.policy(sha256) -> PolicyRecord; store.prompt(sha256) -> str
     store.llm_calls(run_id, iteration=None) -> list[LlmCallRecord]
     store.totals(run_id) -> RunTotals                     an unknown part makes a total None, never 0

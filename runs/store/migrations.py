@@ -12,10 +12,10 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 from sqlmodel import Session, select
 
+from runs.store import schema_1, schema_2
 from runs.store.encoding import sha256, stamp
 from runs.store.engine import Database
 from runs.store.errors import StoreError
-from runs.store.schema_1 import TABLES
 from runs.store.tables import MetaRow, MigrationRow
 from runs.store.views import VIEW_NAMES, view_statements
 
@@ -43,13 +43,19 @@ class Migration:
     apply: Callable[[Connection], None]
 
 
-def _first(connection: Connection) -> None:
-    key = _IDS.get(connection.dialect.name, _ID)
-    for statement in TABLES:
-        connection.execute(text(statement.replace("{id}", key)))
+def _create(tables: Sequence[str]) -> Callable[[Connection], None]:
+    def apply(connection: Connection) -> None:
+        key = _IDS.get(connection.dialect.name, _ID)
+        for statement in tables:
+            connection.execute(text(statement.replace("{id}", key)))
+
+    return apply
 
 
-MIGRATIONS: tuple[Migration, ...] = (Migration(1, "first schema", _first),)
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(1, "first schema", _create(schema_1.TABLES)),
+    Migration(2, "decisions of screens", _create(schema_2.TABLES)),
+)
 
 
 def schema_version(session: Session, where: str) -> int:

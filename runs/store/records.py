@@ -12,6 +12,7 @@ from runs.ledger import LlmAttempt, LlmOutcome, LlmRequest
 from runs.metric import Direction, MetricSpec, MetricValue
 from runs.objective import Objective, Term
 from runs.plan import ParallelPlan
+from runs.screening import Screening
 from runs.space import ConfigSpace
 from runs.trial import FailureClass, Fidelity, TrialState
 
@@ -63,7 +64,7 @@ class NewTrial:
 
     `state` is queued; a refused proposal is `PRUNED` with the class in `failure`, one without a config `FAILED`.
     `card` and `script` are what will be launched, where that is known already. `proposer_seconds` is what the
-    proposal took.
+    proposal took, `screening` what a screen said of it.
     """
 
     iteration: int
@@ -81,6 +82,7 @@ class NewTrial:
     script: str = ""
     proposer_seconds: float | None = None
     proposed: datetime | None = None
+    screening: Screening | None = None
 
 
 @dataclass(frozen=True)

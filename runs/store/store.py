@@ -21,10 +21,11 @@ from runs.store.migrations import MIGRATIONS, Migration, migrate, refuse_newer, 
 from runs.store.part import run_row
 from runs.store.read_part import ReadPart
 from runs.store.run_part import RunPart
+from runs.store.screening_part import ScreeningPart
 from runs.store.trial_part import TrialPart
 
 
-class Store(RunPart, TrialPart, ReadPart):
+class Store(RunPart, TrialPart, ScreeningPart, ReadPart):
     """The record of all runs. Made by `Store.open`; a context manager; `runs.store` lists all methods."""
 
     def __init__(self, database: Database, home: Path, url: str, lock: WriterLock | None, lock_path: Path) -> None:

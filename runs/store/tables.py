@@ -228,3 +228,25 @@ class LlmAttemptRow(SQLModel, table=True):
     request_id: str | None = None
     error_type: str | None = None
     error_message: str | None = None
+
+
+class ScreeningRow(SQLModel, table=True):
+    """What a screen decided about a trial's proposal."""
+
+    __tablename__ = "screenings"
+    id: int | None = Field(default=None, primary_key=True)
+    trial_id: int = Field(foreign_key="trials.id")
+    verdict: str
+    reason: str
+    predicted: str
+    expected: str
+    score: float | None = None
+    threshold: float | None = None
+    factor: float | None = None
+    reference: int | None = None
+    candidates: int = 1
+    backend: str = ""
+    backend_version: str = ""
+    calibration: str = ""
+    seconds: float | None = None
+    created: str

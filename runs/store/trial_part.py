@@ -20,6 +20,7 @@ from runs.store.errors import StoreError
 from runs.store.part import Part, attempt_row, execute, now, require_run, run_row, text_or_now, trial_row
 from runs.store.records import NewTrial, Timings, TraceFile, TrialOutcome
 from runs.store.run_part import store_policy
+from runs.store.screening_part import add_screening
 from runs.store.tables import AttemptRow, LlmCallRow, MetricRow, ScoreRow, TraceRow, TrialRow
 from runs.trial import Execution, FailureClass, TrialState
 
@@ -46,6 +47,8 @@ class TrialPart(Part):
             number = int(execute(session, _NEXT_NUMBER, {"run": run_id}).scalar_one())
             key = _new_key(execute(session, insert(TrialRow), _new_trial(trial, run_id, number, policy)))
             _claim_calls(session, run_id, key, trial.llm_calls)
+            if trial.screening is not None:
+                add_screening(session, key, trial.screening)
             return number
 
     def prepare_trial(

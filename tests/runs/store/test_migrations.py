@@ -24,8 +24,10 @@ def _break(connection: Connection) -> None:
     connection.exec_driver_sql("INSERT INTO no_such_table VALUES (1)")
 
 
-SECOND = (*MIGRATIONS, Migration(2, "tags of runs", _add_tags))
-BROKEN = (*MIGRATIONS, Migration(2, "tags of runs", _break))
+NEXT = len(MIGRATIONS) + 1
+SECOND = (*MIGRATIONS, Migration(NEXT, "tags of runs", _add_tags))
+BROKEN = (*MIGRATIONS, Migration(NEXT, "tags of runs", _break))
+OWN = [(1, "first schema", "0.1.0"), (2, "decisions of screens", "0.1.0")]
 VERSIONS = "SELECT version, name, product_version FROM schema_migrations ORDER BY version"
 
 
@@ -39,32 +41,32 @@ def run_id(home: Path) -> str:
 
 
 def test_a_new_store_records_its_schema(home: Path, run_id: str) -> None:
-    assert make.raw(home, VERSIONS) == [(1, "first schema", "0.1.0")]
+    assert make.raw(home, VERSIONS) == OWN
 
 
 def test_a_later_migration_keeps_rows_and_views(home: Path, run_id: str) -> None:
     with Store.open(home, write=True, product_version="0.2.0", known=SECOND) as store:
         assert store.trial(run_id, 0).values == {"avg_step_time": 1.0}
         assert store.query("SELECT avg_step_time FROM leaderboard") == [{"avg_step_time": 1.0}]
-    assert make.raw(home, VERSIONS) == [(1, "first schema", "0.1.0"), (2, "tags of runs", "0.2.0")]
+    assert make.raw(home, VERSIONS) == [*OWN, (NEXT, "tags of runs", "0.2.0")]
     assert make.raw(home, "SELECT tags FROM runs") == [("none",)]
 
 
 def test_migrations_are_applied_once(home: Path, run_id: str) -> None:
     for _ in range(2):
         Store.open(home, write=True, known=SECOND).close()
-    assert len(make.raw(home, VERSIONS)) == 2
+    assert len(make.raw(home, VERSIONS)) == NEXT
 
 
 def test_a_new_store_goes_through_all_migrations(home: Path) -> None:
     Store.open(home, write=True, known=SECOND).close()
-    assert [row[0] for row in make.raw(home, VERSIONS)] == [1, 2]
+    assert [row[0] for row in make.raw(home, VERSIONS)] == list(range(1, NEXT + 1))
 
 
 def test_a_reader_brings_an_older_store_up(home: Path, run_id: str) -> None:
     with Store.open(home, known=SECOND) as reader:
         assert reader.query("SELECT id, tags FROM runs") == [{"id": run_id, "tags": "none"}]
-    assert len(make.raw(home, VERSIONS)) == 2
+    assert len(make.raw(home, VERSIONS)) == NEXT
 
 
 def test_a_migration_that_fails_leaves_no_trace(home: Path, run_id: str) -> None:
@@ -72,7 +74,7 @@ def test_a_migration_that_fails_leaves_no_trace(home: Path, run_id: str) -> None
     with pytest.raises(StoreError, match="no_such_table"):
         Store.open(home, write=True, known=BROKEN)
     assert make.raw(home, "SELECT sql FROM sqlite_master ORDER BY name") == before
-    assert make.raw(home, VERSIONS) == [(1, "first schema", "0.1.0")]
+    assert make.raw(home, VERSIONS) == OWN
     with Store.open(home, write=True) as store:
         assert store.trial(run_id, 0).score == -1.0
 
@@ -80,18 +82,20 @@ def test_a_migration_that_fails_leaves_no_trace(home: Path, run_id: str) -> None
 def test_a_migration_that_cannot_be_recorded_is_undone(home: Path, run_id: str) -> None:
     def record_itself(connection: Connection) -> None:
         _add_tags(connection)
-        connection.exec_driver_sql("INSERT INTO schema_migrations VALUES (2, 'mine', '', '')")
+        connection.exec_driver_sql(f"INSERT INTO schema_migrations VALUES ({NEXT}, 'mine', '', '')")
 
     with pytest.raises(StoreError, match="UNIQUE constraint failed"):
-        Store.open(home, write=True, known=(*MIGRATIONS, Migration(2, "tags of runs", record_itself)))
-    assert [row[0] for row in make.raw(home, VERSIONS)] == [1]
+        Store.open(home, write=True, known=(*MIGRATIONS, Migration(NEXT, "tags of runs", record_itself)))
+    assert [row[0] for row in make.raw(home, VERSIONS)] == list(range(1, NEXT))
     assert make.raw(home, "SELECT count(*) FROM sqlite_master WHERE name = 'tags'") == [(0,)]
 
 
 @pytest.mark.parametrize("write", [True, False])
 def test_a_store_of_a_newer_product_is_refused(home: Path, run_id: str, write: bool) -> None:
     Store.open(home, write=True, known=SECOND).close()
-    with pytest.raises(StoreError, match=r"newer ccl-search \(schema 2; this one knows up to 1\)") as caught:
+    with pytest.raises(
+        StoreError, match=rf"newer ccl-search \(schema {NEXT}; this one knows up to {NEXT - 1}\)"
+    ) as caught:
         Store.open(home, write=write)
     assert "upgrade" in caught.value.hint
     Store.open(home, write=True, known=SECOND).close()
