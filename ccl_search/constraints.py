@@ -80,8 +80,10 @@ class Constraints:
     limits: tuple[Limit, ...] = ()
 
     def applied_to(self, space: ConfigSpace) -> ConfigSpace:
-        """The space with the rules added."""
-        return replace(space, constraints=(*space.constraints, *self.rules)) if self.rules else space
+        """The space with the rules added that it does not have yet."""
+        known = {rule.expression.text for rule in space.constraints}
+        new = tuple(rule for rule in self.rules if rule.expression.text not in known)
+        return replace(space, constraints=(*space.constraints, *new)) if new else space
 
 
 def parse(texts: Iterable[str], space: ConfigSpace, spec_of: SpecOf | None = None) -> Constraints:
@@ -103,6 +105,26 @@ def parse(texts: Iterable[str], space: ConfigSpace, spec_of: SpecOf | None = Non
         else:
             limits.append(limit)
     return Constraints(tuple(rules), tuple(limits))
+
+
+def rules_for(texts: Iterable[str], space: ConfigSpace) -> Constraints:
+    """What of a user's constraints is known beforehand in the space of another cluster: those on knobs it has."""
+    return Constraints(parse(kept_in(texts, space), space).rules)
+
+
+def kept_in(texts: Iterable[str], space: ConfigSpace) -> tuple[str, ...]:
+    """Those of a user's constraints that mean something in the space of another cluster or framework.
+
+    One on a knob that the space does not have, or whose values are of another type, means nothing there.
+    """
+    found = []
+    for text in texts:
+        try:
+            parse((text,), space)
+        except BadInputError:
+            continue
+        found.append(text)
+    return tuple(found)
 
 
 def limits_of(run: RunRecord) -> tuple[Limit, ...]:
@@ -158,11 +180,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _is_comparable(knob: Knob, operator: str, value: Any) -> bool:
+    if knob.type in ("int", "float"):
+        return _is_number(value)
+    return type(value).__name__ == knob.type and operator in _EQUALITY
+
+
 def _rule(knob: Knob, operator: str, value: Any) -> Constraint:
-    numeric = knob.type in ("int", "float")
-    if numeric != _is_number(value) or (
-        not numeric and (type(value).__name__ != knob.type or operator not in _EQUALITY)
-    ):
+    if not _is_comparable(knob, operator, value):
         raise BadInputError(
             f"knob {knob.key} is a {knob.type} and cannot be compared as `{knob.key} {operator} {value!r}`",
             f"its choices are {', '.join(map(repr, knob.choices))}",
@@ -187,9 +212,9 @@ def _spec(name: str, space: ConfigSpace, spec_of: SpecOf) -> MetricSpec:
 
 
 def _registered(name: str) -> MetricSpec:
-    from metrics import registry
+    from ccl_search.portability.spec import spec
 
-    return registry.spec(name)
+    return spec(name)
 
 
 def _thawed(data: Mapping[str, Any]) -> MetricSpec:

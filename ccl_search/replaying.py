@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from ccl_search import assembly
+from ccl_search import assembly, constraints
+from ccl_search.portability.cases import Home
+from ccl_search.portability.spaces import elsewhere
 from ccl_search.problem import Problem
 from ccl_search.proposers.arms import ARMS, REFINE, Arm
 from ccl_search.proposers.base import constant_policy
@@ -33,8 +35,8 @@ if TYPE_CHECKING:
     from runs.workload import Workload
 
 KIND = "replay"
-REPLAY, VERDICT = "replay", "verdict"
-"""Options of a replay's run: what is replayed, and how it came out."""
+REPLAY, VERDICT, DROPPED = "replay", "verdict", "dropped_constraints"
+"""Options of a replay's run: what is replayed, how it came out, published constraints that mean nothing there."""
 
 SEED, POLICY, CONFIG = "seed", "policy", "config"
 
@@ -63,6 +65,15 @@ class Origin:
     sandbox: str
     seed: int
 
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """The user's constraints that the published search kept to."""
+        return tuple(self.settings.get("constraints") or ())
+
+    def home(self) -> Home:
+        """Where the policy was made, for trying it elsewhere."""
+        return Home(self.workload, self.environment, _framework(self), self.space, self.constraints)
+
     def as_dict(self) -> dict[str, Any]:
         """What is kept of it with the replay's run."""
         return {
@@ -74,7 +85,10 @@ class Origin:
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """Where and how to replay. `framework` None: the published one. `refine` trials are added by `proposer`."""
+    """Where and how to replay. `framework` None: the published one. `refine` trials are added by `proposer`.
+
+    `repeats` is how often each config is measured; `constraints` None are those of the published search.
+    """
 
     environment: str | None = None
     framework: str | None = None
@@ -82,6 +96,8 @@ class ReplayOptions:
     refine: int = 0
     proposer: str | None = None
     seed: int | None = None
+    repeats: int = 1
+    constraints: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -93,8 +109,8 @@ class Replay:
     translations: dict[str, Translation] = field(default_factory=dict)
 
 
-def origin_of_published(store: Store, published: Published) -> Origin:
-    """What an open published folder holds to be replayed.
+def origin_of_published(store: Store | None, published: Published) -> Origin:
+    """What an open published folder holds to be replayed; `store` is where it may have been imported.
 
     Raises:
         BadInputError: no trial of it succeeded, or its card or space cannot be used.
@@ -108,7 +124,7 @@ def origin_of_published(store: Store, published: Published) -> Origin:
     return Origin(
         name=published.name,
         run_id=str(manifest["run"].get("id")),
-        parent=find_imported(store, manifest_sha256(published)),
+        parent=None if store is None else find_imported(store, manifest_sha256(published)),
         config=published.best_config,
         policy_source=published.policy_source,
         rationale=str(best.get("rationale") or ""),
@@ -167,13 +183,14 @@ def prepare(store: Store, origin: Origin, options: ReplayOptions, observer: Obse
     from policies.seeds import seed_policy
 
     problem = _problem(origin, options)
-    settings = _settings(origin, options)
+    settings, dropped = _settings(origin, options, problem)
     translations: dict[str, Translation] = {}
     arms = list(_arms(origin, problem, settings, translations))
     kept = {
         REPLAY: {**origin.as_dict(), "translations": {name: t.as_dict() for name, t in translations.items()}},
         ARMS: [arm.as_dict() for arm in arms],
         REFINE: options.refine,
+        DROPPED: list(dropped),
     }
     settings = replace(settings, iterations=len(arms) + options.refine)
     started = assembly.Origin(KIND, origin.parent, kept)
@@ -191,36 +208,55 @@ def _problem(origin: Origin, options: ReplayOptions) -> Problem:
     where = origin.environment if options.environment is None else catalogue.environment(options.environment)
     version = framework.version if framework.name != origin.framework else origin.environment.framework_version
     environment = catalogue.with_framework(where, framework.name, version)
-    objective = Objective(tuple(replace(term, baseline=None) for term in origin.objective.terms))
     space = _space(origin, framework, environment)
-    return Problem(card_from(origin.workload, environment), origin.workload, environment, framework, space, objective)
+    card = card_from(origin.workload, environment)
+    return Problem(card, origin.workload, environment, framework, space, _objective(origin))
+
+
+def _objective(origin: Origin) -> Objective:
+    """What the published search optimised, but for portability: that is of the policies, not of how configs run there.
+
+    Baselines are those of the replay's own first trial.
+    """
+    from ccl_search.portability.spec import without_portability
+    from ccl_search.problem import ProblemSource, objective_of
+
+    found = without_portability(origin.objective) or objective_of(ProblemSource())
+    return Objective(tuple(replace(term, baseline=None) for term in found.terms))
 
 
 def _space(origin: Origin, framework: Framework, environment: Environment) -> ConfigSpace:
     """The framework's own space there; a space that the published search brought itself stays that space."""
-    from launchers import frameworks
-
     if framework.name != origin.framework:
         return framework.default_space(origin.workload, environment)
-    try:
-        default = frameworks.get(origin.framework).default_space(origin.workload, origin.environment)
-    except BadInputError:
-        return origin.space
-    if (origin.space.name, origin.space.keys) != (default.name, default.keys):
-        return origin.space
-    return framework.default_space(origin.workload, environment)
+    return elsewhere(origin.space, (), framework, origin.workload, origin.environment, environment)
 
 
-def _settings(origin: Origin, options: ReplayOptions) -> SearchSettings:
+def _settings(origin: Origin, options: ReplayOptions, problem: Problem) -> tuple[SearchSettings, tuple[str, ...]]:
+    """How the replay searches, and the published constraints that mean nothing in its space."""
     published = SearchSettings.from_dict(origin.settings)
-    return SearchSettings(
+    kept = options.constraints
+    if kept is None:
+        kept = constraints.kept_in(_of_configs(origin.constraints), problem.space)
+    settings = SearchSettings(
         seed=origin.seed if options.seed is None else options.seed,
         proposer=options.proposer or (None if options.refine else "guided"),
         target=options.target,
         sandbox=origin.sandbox,
         time_limit_s=published.time_limit_s,
         retries=published.retries,
+        repeats=options.repeats,
+        constraints=kept,
     )
+    dropped = () if options.constraints is not None else origin.constraints
+    return settings, tuple(text for text in dropped if text not in kept)
+
+
+def _of_configs(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Without bounds on portability, which is of policies."""
+    from ccl_search.portability.spec import NAME
+
+    return tuple(text for text in texts if NAME not in text)
 
 
 def _arms(

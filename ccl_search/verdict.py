@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_search import repeats
 from ccl_search.proposers.arms import ARMS
-from ccl_search.replaying import CONFIG, POLICY, REPLAY, SEED, Origin, own_inputs
+from ccl_search.replaying import CONFIG, DROPPED, POLICY, REPLAY, SEED, Origin, own_inputs
 from policies.runner import PolicyError, PolicyRunner
 from runs.errors import BadInputError
 from runs.metric import Direction
@@ -79,7 +79,7 @@ def judge(
         "fidelity": best.fidelity.value if best and best.fidelity else None,
         "backend": best.backend if best else None,
         "transfers": _transfers(policy, tolerance),
-        "verdict": _verdict(policy, arms[CONFIG], arms[SEED], tolerance, len(trials)),
+        "verdict": _verdict(policy, arms, best, tolerance, len(trials)),
         "tolerance": tolerance,
         "best_found": None if best is None else _best(best, arms),
         "arms": [found.as_dict() for found in arms.values()],
@@ -131,7 +131,7 @@ def _result(
         ratio=cost_ratio(measured, best, objective),
         spread=repeats.score_spread(measured.metrics, objective) if succeeded else None,
         same_as=same,
-        infeasible=None if succeeded else _reason(measured),
+        infeasible=None if succeeded and measured.score is not None else _reason(measured),
     )
 
 
@@ -146,28 +146,52 @@ def cost_ratio(trial: TrialRecord, best: TrialRecord | None, objective: Objectiv
 
 
 def _reason(trial: TrialRecord) -> str:
-    kind = trial.failure.value if trial.failure else trial.state.value
-    return f"{kind}: {trial.evidence.strip().partition(chr(10))[0]}"
+    first = trial.evidence.strip().partition("\n")[0]
+    if trial.state is TrialState.SUCCEEDED:  # it ran, but keeps to a constraint of the user's no more
+        return first or "it has no score"
+    return f"{trial.failure.value if trial.failure else trial.state.value}: {first}"
 
 
 def _transfers(policy: ArmResult, tolerance: float) -> bool:
     return policy.ratio is not None and policy.ratio <= 1 + tolerance
 
 
-def _verdict(policy: ArmResult, config: ArmResult, seed: ArmResult, tolerance: float, trials: int) -> str:
+def _verdict(
+    policy: ArmResult, arms: Mapping[str, ArmResult], best: TrialRecord | None, tolerance: float, trials: int
+) -> str:
+    config, seed = arms[CONFIG], arms[SEED]
     if policy.ratio is None:
         head = f"the policy has no result there ({policy.infeasible})"
     else:
         word = "transfers" if _transfers(policy, tolerance) else "does not transfer"
         head = f"the policy {word}: its config costs {policy.ratio:.3f} x the best found in {trials} trials"
+        head += _noise(policy, best, arms)
     parts = [head]
     if policy.ratio is not None and seed.ratio is not None:
-        parts.append(f"{seed.ratio / policy.ratio:.2f} x better than the seed policy")
+        parts.append(_against_seed(seed.ratio / policy.ratio))
     if config.ratio is not None:
         parts.append(f"the published config, verbatim, costs {config.ratio:.3f} x the best found")
     else:
-        parts.append(f"the published config cannot run there ({config.infeasible})")
+        broken = (config.infeasible or "").startswith("infeasible:")
+        word = "breaks a constraint" if broken else "cannot run"
+        parts.append(f"the published config {word} there ({config.infeasible})")
     return "; ".join(parts)
+
+
+def _noise(policy: ArmResult, best: TrialRecord | None, arms: Mapping[str, ArmResult]) -> str:
+    """Whether the measured spread covers the difference from the best found."""
+    if best is None or best.score is None or policy.score is None or policy.trial == best.number:
+        return ""
+    of_best = next((found.spread for found in arms.values() if found.trial == best.number), None)
+    if not repeats.within(best.score - policy.score, policy.spread, of_best):
+        return ""
+    return " (the difference is inside the measured spread)"
+
+
+def _against_seed(ratio: float) -> str:
+    if ratio >= 1:
+        return f"{ratio:.2f} x better than the seed policy"
+    return f"{1 / ratio:.2f} x worse than the seed policy"
 
 
 def _best(best: TrialRecord, arms: Mapping[str, ArmResult]) -> dict[str, Any]:
@@ -226,6 +250,10 @@ def _with(facts: Mapping[str, Any], key: str, old: Mapping[str, Any]) -> dict[st
 def _notes(run: RunRecord, best: TrialRecord | None) -> list[str]:
     found = repeats.warnings(run, best)
     told = run.options[REPLAY]
+    kept = run.options.get("settings", {}).get("constraints") or ()
+    if kept:
+        found.append(f"constraints that held here: {', '.join(f'`{text}`' for text in kept)}")
+    found += [f"the published constraint `{text}` means nothing there" for text in run.options.get(DROPPED, ())]
     if best is not None and best.fidelity is not None and told["fidelity"] not in (None, best.fidelity.value):
         found.append(
             f"the published optimum is {told['fidelity']}, this replay {best.fidelity.value}: only results of this "

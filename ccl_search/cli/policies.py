@@ -10,8 +10,7 @@ import typer
 from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json, print_table
 
 if TYPE_CHECKING:
-    from ccl_search.portability import Case
-    from runs.store import Store
+    from ccl_search.portability.cases import Home
 
 app = typer.Typer(help="Policies: list the published ones, check how far one carries.", no_args_is_help=True)
 
@@ -55,7 +54,10 @@ def lint(
     ] = None,
     framework: Annotated[str | None, typer.Option(help="Framework of the policy.", show_default="torchtitan")] = None,
     sample: Annotated[int, typer.Option(min=0, help="Cases in which the loss is predicted.")] = 4,
-    sandbox: Annotated[str, typer.Option(help="Where the policy runs: monty or process.")] = "monty",
+    sandbox: Annotated[
+        str | None,
+        typer.Option(help="Where the policy runs: monty or process.", show_default="the run's, else monty"),
+    ] = None,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -64,14 +66,15 @@ def lint(
     Perturbed are the size (half, double, 3, 5 and 7 nodes), the memory, and one unset fact at a time. In a sample of
     the cases the step time of its config is predicted by the dry run and compared with the best known there.
     """
-    from ccl_search.portability import lint as check
-    from ccl_search.portability import summary
+    from ccl_search.portability.cases import cases
+    from ccl_search.portability.checking import lint as check
+    from ccl_search.portability.checking import summary
     from policies.factory import create_runner
 
-    source, found = _subject(subject, workload, environment, framework, home)
-    runner = create_runner(sandbox)  # type: ignore[arg-type]
+    source, made_at, used = _subject(subject, workload, environment, framework, home)
+    runner = create_runner(sandbox or used)  # type: ignore[arg-type]
     try:
-        report = check(source, found, runner, sample)
+        report = check(source, cases(made_at), runner, sample)
     finally:
         runner.close()
     if as_json:
@@ -87,31 +90,35 @@ def lint(
 
 def _subject(
     subject: str, workload: str | None, environment: str | None, framework: str | None, home: str | None
-) -> tuple[str, list[Case]]:
+) -> tuple[str, Home, str]:
+    """The policy's source, where it was made, and the sandbox it was made in."""
     from ccl_search import assembly
-    from ccl_search.portability import cases
+    from ccl_search.portability.cases import Home
     from ccl_search.problem import ProblemSource, resolve
     from policies.program import load_policy
+    from policies.reading import locate
     from runs.errors import BadInputError
 
     named = [name for name, value in (("workload", workload), ("environment", environment)) if value]
-    if Path(subject).is_file() or Path(subject).suffix == ".py":
+    if (Path(subject).is_file() and Path(subject).suffix == ".py") or Path(subject).suffix == ".py":
         problem = resolve(ProblemSource(workload=workload, environment=environment, framework=framework))
         source = load_policy(Path(subject)).source
-        return source, cases(problem.workload, problem.environment, problem.framework)
+        return source, Home(problem.workload, problem.environment, problem.framework), "monty"
     if named or framework:
-        raise BadInputError("a run says its workload, environment and framework itself", "leave those options out")
+        raise BadInputError(
+            "a run or a published folder says its workload, environment and framework itself", "leave those options out"
+        )
+    from ccl_search.replaying import origin_of_published, origin_of_run
+    from policies.reading import open_published
+
+    place = locate(subject)
+    if place is not None:
+        with open_published(place) as published:
+            origin = origin_of_published(None, published)
+        return origin.policy_source, origin.home(), origin.sandbox
     with assembly.open_store(home, write=False) as store:
-        return _of_run(store, subject)
-
-
-def _of_run(store: Store, reference: str) -> tuple[str, list[Case]]:
-    from ccl_search.portability import cases
-    from ccl_search.replaying import origin_of_run
-    from launchers import frameworks
-
-    origin = origin_of_run(store, reference)
-    return origin.policy_source, cases(origin.workload, origin.environment, frameworks.get(origin.framework))
+        origin = origin_of_run(store, subject)
+    return origin.policy_source, origin.home(), origin.sandbox
 
 
 def _percent(value: float | None) -> str:

@@ -38,6 +38,14 @@ def replay(
     tolerance: Annotated[
         float, typer.Option(min=0, help="How far from the best found still counts as transferred (0.05: 5 %).")
     ] = 0.05,
+    repeats: Annotated[int, typer.Option(min=1, help="Measure every config this many times.")] = 1,
+    constraint: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Bound on a metric or a knob, as for `run`; repeat for several.",
+            show_default="those of the published search",
+        ),
+    ] = None,
     exact: Annotated[
         bool, typer.Option("--exact", help="Instead: the whole search again, offline, config by config.")
     ] = False,
@@ -50,16 +58,18 @@ def replay(
     With --exact the published search itself is repeated from its record: stored LLM answers, no network, no launch.
     """
     if exact:
-        if environment is not None or framework is not None or refine:
+        if environment is not None or framework is not None or refine or constraint or repeats > 1:
             raise BadInputError(
-                "--exact repeats the search as it was", "leave out --environment, --framework, --refine"
+                "--exact repeats the search as it was",
+                "leave out --environment, --framework, --refine, --repeats, --constraint",
             )
         _exact(published, as_json)
         return
     from ccl_search import assembly
     from ccl_search.replaying import ReplayOptions
 
-    options = ReplayOptions(environment, framework, target, refine, proposer, seed)
+    bounds = None if constraint is None else tuple(constraint)
+    options = ReplayOptions(environment, framework, target, refine, proposer, seed, repeats, bounds)
     with assembly.open_store(home, write=True) as store, _origin(store, published) as origin:
         document = _run(store, origin, options, tolerance)
     if as_json:
@@ -110,7 +120,7 @@ def _show(document: dict[str, Any]) -> None:
         [
             arm["label"] + (f" (= {arm['same_as']})" if arm["same_as"] else ""),
             _cell(arm["trial"]),
-            _cell(arm["score"]),
+            _cell(arm["score"]) + (f" (spread {arm['spread']:.3g})" if arm["spread"] is not None else ""),
             _cell(arm["ratio"]),
             " ".join(f"{key}={value}" for key, value in (arm["config"] or {}).items()),
             arm["infeasible"] or "",

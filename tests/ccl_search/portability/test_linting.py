@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ccl_search import portability
-from ccl_search.portability import cases, check_inputs, lint
+from ccl_search.portability.cases import Case, Home, cases
+from ccl_search.portability.checking import check_inputs, lint
 from launchers import frameworks
 from policies.factory import create_runner
 from policies.runner import PolicyRunner
@@ -37,13 +37,13 @@ def runner() -> Iterator[PolicyRunner]:
 
 
 @pytest.fixture(scope="module")
-def found() -> list[portability.Case]:
+def found() -> tuple[Case, ...]:
     framework = frameworks.get("torchtitan")
     where = catalogue.with_framework(catalogue.environment("perlmutter-a100-16"), framework.name, framework.version)
-    return cases(catalogue.workload("wl4"), where, framework)
+    return cases(Home(catalogue.workload("wl4"), where, framework))
 
 
-def test_the_cases_are_all_bundled_clusters_and_the_perturbations(found: list[portability.Case]) -> None:
+def test_the_cases_are_all_bundled_clusters_and_the_perturbations(found: tuple[Case, ...]) -> None:
     names = [case.name for case in found]
     kinds = {case.kind for case in found}
 
@@ -57,7 +57,7 @@ def test_the_cases_are_all_bundled_clusters_and_the_perturbations(found: list[po
     assert len(names) == len(set(names))
 
 
-def test_a_constant_policy_is_called_one(found: list[portability.Case], runner: PolicyRunner) -> None:
+def test_a_constant_policy_is_called_one(found: tuple[Case, ...], runner: PolicyRunner) -> None:
     report = lint(CONSTANT, found, runner, sample=0)
 
     by_name = {result.case: result for result in report.results}
@@ -68,7 +68,7 @@ def test_a_constant_policy_is_called_one(found: list[portability.Case], runner: 
     assert report.counts["valid"] + report.counts["invalid"] + report.counts["impossible"] == len(report.results)
 
 
-def test_a_policy_that_needs_a_fact_raises_without_it(found: list[portability.Case], runner: PolicyRunner) -> None:
+def test_a_policy_that_needs_a_fact_raises_without_it(found: tuple[Case, ...], runner: PolicyRunner) -> None:
     report = lint(CARELESS, found, runner, sample=0)
 
     raising = [result for result in report.results if result.outcome == "raises"]
@@ -76,7 +76,7 @@ def test_a_policy_that_needs_a_fact_raises_without_it(found: list[portability.Ca
     assert "KeyError" in raising[0].reason
 
 
-def test_the_seed_policy_follows_the_cluster(found: list[portability.Case], runner: PolicyRunner) -> None:
+def test_the_seed_policy_follows_the_cluster(found: tuple[Case, ...], runner: PolicyRunner) -> None:
     report = lint(seed_policy("torchtitan"), found, runner, sample=0)
 
     assert not report.constant
@@ -84,7 +84,7 @@ def test_the_seed_policy_follows_the_cluster(found: list[portability.Case], runn
     assert report.share > 0.9
 
 
-def test_losses_are_against_the_best_of_what_was_predicted(found: list[portability.Case], runner: PolicyRunner) -> None:
+def test_losses_are_against_the_best_of_what_was_predicted(found: tuple[Case, ...], runner: PolicyRunner) -> None:
     few = [case for case in found if case.name in ("half (8 devices)", "3 nodes (12 devices)")]
     seed = lint(seed_policy("torchtitan"), few, runner, sample=2)
     best = next(result.best_known for result in seed.results if result.case == "half (8 devices)")
@@ -93,8 +93,8 @@ def test_losses_are_against_the_best_of_what_was_predicted(found: list[portabili
     again = lint(source, few[:1], runner, sample=1)
 
     assert set(seed.sampled) == {case.name for case in few}
-    assert all(loss >= 0 for loss in seed.losses)
-    assert again.losses == [0.0]
+    assert all(loss >= 0 for loss in seed.losses.values())
+    assert list(again.losses.values()) == [0.0]
     assert again.results[0].step_s == seed.results[0].best_known_s
 
 

@@ -1,0 +1,129 @@
+"""The cases in which a policy is tried: every bundled environment, and perturbations of one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ccl_search.portability.spaces import elsewhere
+from ccl_search.problem import Problem
+from runs import catalogue
+from runs.environment import Environment
+from runs.errors import BadInputError
+from runs.space import ConfigSpace
+
+if TYPE_CHECKING:
+    from launchers.frameworks.base import Framework
+    from runs.workload import Workload
+
+ODD_NODES = (3, 5, 7)
+MEMORY_GB = (16.0, 24.0, 48.0, 80.0, 141.0, 192.0)
+
+_KEPT_FACTS = ("framework", "total_gpus", "xpu_type")
+_UNSET_OF_WORKLOAD = ("num_params", "num_layers", "num_kv_heads", "hidden_size", "vocab_size", "precision")
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a policy was made: workload, environment, framework, the space searched there, the user's constraints.
+
+    `space` None is the framework's default; one that is none of the bundled ones is used in every case as it is.
+    """
+
+    workload: Workload
+    environment: Environment
+    framework: Framework
+    space: ConfigSpace | None = None
+    constraints: tuple[str, ...] = ()
+
+    def space_on(self, there: Environment) -> ConfigSpace:
+        """The space of a case.
+
+        Raises:
+            BadInputError: the framework cannot run there, or no choice of a knob remains.
+        """
+        return elsewhere(self.space, self.constraints, self.framework, self.workload, self.environment, there)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One pair of inputs. `unset` are facts that the policy is not told, though they are what they are."""
+
+    name: str
+    kind: str
+    home: Home
+    environment: Environment
+    unset: tuple[str, ...] = ()
+
+    @cached_property
+    def problem(self) -> Problem | None:
+        """The case as a search would see it; None where the framework cannot run the workload there at all."""
+        from metrics import registry
+        from runs import objective
+        from runs.card import card_from
+
+        home = self.home
+        try:
+            space = home.space_on(self.environment)
+        except BadInputError:
+            return None
+        goal = objective.build([registry.spec("avg_step_time")], None)
+        card = card_from(home.workload, self.environment)
+        return Problem(card, home.workload, self.environment, home.framework, space, goal)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of all that a prediction in this case depends on, but for the simulator."""
+        problem = self.problem
+        facts = None if problem is None else [problem.workload_input, problem.space.as_dict()]
+        where = {key: value for key, value in vars(self.environment).items() if key not in ("name", "source")}
+        document = [self.home.framework.name, facts, {**where, "device": vars(self.environment.device)}, self.unset]
+        return hashlib.sha256(json.dumps(document, sort_keys=True, default=str).encode()).hexdigest()
+
+    def inputs(self, problem: Problem) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the policy is given."""
+        given = problem.workload_input, problem.environment_input
+        workload, environment = ({k: v for k, v in facts.items() if k not in self.unset} for facts in given)
+        return workload, environment
+
+
+def cases(home: Home) -> tuple[Case, ...]:
+    """Every bundled environment the framework runs on, then perturbations of the one at home: half, double and odd
+    counts of nodes, other memory sizes, and one unset fact at a time."""
+    return (
+        *_bundled(home),
+        *(Case(name, kind, home, there) for name, kind, there in _perturbed(home.environment)),
+        *_unset(home),
+    )
+
+
+def _bundled(home: Home) -> Iterator[Case]:
+    for name in catalogue.environment_names():
+        there = catalogue.with_framework(catalogue.environment(name), home.framework.name, home.framework.version)
+        if home.framework.supports(home.workload, there) is None:
+            yield Case(name, "bundled", home, there)
+
+
+def _perturbed(base: Environment) -> Iterator[tuple[str, str, Environment]]:
+    per_node = base.xpus_per_node
+    sizes = {"half": base.total_xpus // 2, "double": 2 * base.total_xpus}
+    sizes |= {f"{nodes} nodes": nodes * per_node for nodes in ODD_NODES}
+    for name, total in sizes.items():
+        if total >= 1:
+            there = replace(base, total_xpus=total, xpus_per_node=min(per_node, total), name=f"{base.name}, {name}")
+            yield f"{name} ({total} devices)", "odd nodes" if "nodes" in name else "size", there
+    for memory in MEMORY_GB:
+        if memory != base.device_memory_gb:
+            there = replace(base, memory_gb=memory, name=f"{base.name}, {memory:g} GB")
+            yield f"{memory:g} GB a device", "memory", there
+
+
+def _unset(home: Home) -> Iterator[Case]:
+    facts = [key for key in home.environment.policy_input() if key not in _KEPT_FACTS]
+    known = home.workload.policy_input()
+    for key in (*facts, *(key for key in _UNSET_OF_WORKLOAD if key in known)):
+        yield Case(f"{key} unset", "unset fact", home, home.environment, (key,))

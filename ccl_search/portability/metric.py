@@ -1,0 +1,70 @@
+"""The metric `portability`: how far the policy of a trial carries. It is no metric of a trace but of a policy's source.
+
+It is worked out from the source, the workload, the home environment, the space and what is bundled with the product
+(environments, seed policy, simulator): whoever has the published policy can compute it again, offline.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ccl_search.portability.cases import Home, cases
+from ccl_search.portability.checking import SAMPLE, Linter, Portability, summary
+from ccl_search.portability.spec import NAME, SPEC
+from policies.runner import PolicyRunner
+from runs.metric import MetricValue
+
+SUMMARY, BASIS = "summary", "basis"
+"""Keys of the value's detail: what a proposer is told, and what the value depends on beside the policy."""
+
+
+@dataclass
+class PortabilityTool:
+    """Computes the metric for the policies of one search, each once."""
+
+    home: Home
+    runner: PolicyRunner
+    _linter: Linter | None = None
+    _known: dict[str, MetricValue] = field(default_factory=dict)
+
+    def value(self, source: str) -> MetricValue:
+        """The metric of a policy; without a value where nothing fits in any case."""
+        if source not in self._known:
+            self._known[source] = self._computed(source)
+        return self._known[source]
+
+    @property
+    def basis(self) -> dict[str, str]:
+        """What a value depends on beside the policy: a hash of the cases, and the simulator."""
+        from backends.flow.simulate import BACKEND, VERSION
+
+        digest = hashlib.sha256("".join(case.fingerprint for case in self._used.cases).encode()).hexdigest()
+        return {"cases": digest, "simulator": f"{BACKEND} {VERSION}"}
+
+    @property
+    def _used(self) -> Linter:
+        if self._linter is None:
+            self._linter = Linter(cases(self.home), self.runner, SAMPLE)
+        return self._linter
+
+    def _computed(self, source: str) -> MetricValue:
+        report = self._used.lint(source)
+        value = report.value
+        if value is None:
+            return MetricValue.none(SPEC, "nothing is known to run on any other cluster", detail={BASIS: self.basis})
+        return MetricValue.of(SPEC, value, detail=_detail(report) | {BASIS: self.basis})
+
+
+def told(metrics: Mapping[str, MetricValue]) -> str:
+    """What a proposer is told of the portability of a trial's policy; empty where it was not computed."""
+    found = metrics.get(NAME)
+    return str((found.detail or {}).get(SUMMARY) or "") if found is not None else ""
+
+
+def _detail(report: Portability) -> dict[str, Any]:
+    whole = report.as_dict()
+    kept = ("share_valid", "efficiency", "counts", "constant", "mean_loss", "worst_loss")
+    return {SUMMARY: summary(report), **{key: whole[key] for key in kept}, "losses": report.losses}

@@ -1,0 +1,1 @@
+"""Portability: lint, metric, `run --portable`."""
