@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 from sqlmodel import Session, select
 
-from runs.store import schema_1, schema_2
+from runs.store import schema_1, schema_2, schema_3
 from runs.store.encoding import sha256, stamp
 from runs.store.engine import Database
 from runs.store.errors import StoreError
@@ -55,6 +55,7 @@ def _create(tables: Sequence[str]) -> Callable[[Connection], None]:
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, "first schema", _create(schema_1.TABLES)),
     Migration(2, "decisions of screens", _create(schema_2.TABLES)),
+    Migration(3, "when trace files were dropped", _create(schema_3.STATEMENTS)),
 )
 
 

@@ -97,13 +97,17 @@ class Timings:
 
 @dataclass(frozen=True)
 class TraceFile:
-    """A trace file. `path` is relative to the store's home, `size` in bytes; a dropped one has `kept` False and why."""
+    """A trace file. `path` is relative to the store's home, `size` in bytes.
+
+    One that was dropped has `kept` False, the reason, and when (None: before stores kept that).
+    """
 
     path: str
     size: int
     sha256: str
     kept: bool = True
     reason: str = ""
+    dropped: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -125,7 +125,7 @@ def score_record(row: ScoreRow) -> ScoreRecord:
 
 def trace_file(row: TraceRow) -> TraceFile:
     """The trace file of a row."""
-    return TraceFile(row.path, row.size, row.sha256, row.kept, row.reason)
+    return TraceFile(row.path, row.size, row.sha256, row.kept, row.reason, optional_moment(row.dropped))
 
 
 def policy_record(row: PolicyRow) -> PolicyRecord:

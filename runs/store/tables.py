@@ -185,6 +185,7 @@ class TraceRow(SQLModel, table=True):
     sha256: str
     kept: bool = True
     reason: str = ""
+    dropped: str | None = None
 
 
 class LlmCallRow(SQLModel, table=True):

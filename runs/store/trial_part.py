@@ -181,13 +181,13 @@ class TrialPart(Part):
             _add_traces(session, _key(trial_row(session, run_id, number)), files)
 
     def drop_trace_file(self, run_id: str, number: int, path: str, reason: str) -> None:
-        """Record that a trace file was deleted, and why. Deletes nothing."""
+        """Record that a trace file was deleted, why, and that it was now. Deletes nothing."""
         with self._database.transaction() as session:
             trial = trial_row(session, run_id, number)
             row = session.exec(select(TraceRow).where(TraceRow.trial_id == trial.id, TraceRow.path == path)).first()
             if row is None:
                 raise BadInputError(f"trial {number} of run {run_id} has no trace file {path!r}", "check the path")
-            row.kept, row.reason = False, clean(reason)
+            row.kept, row.reason, row.dropped = False, clean(reason), now()
 
 
 _MENDABLE = frozenset({FailureClass.TRACE_MISSING.value, FailureClass.METRIC_ERROR.value})
@@ -375,4 +375,5 @@ def _trace_row(trial: int, file: TraceFile) -> dict[str, Any]:
         "sha256": file.sha256,
         "kept": file.kept,
         "reason": clean(file.reason),
+        "dropped": None if file.kept else text_or_now(file.dropped),
     }

@@ -27,7 +27,11 @@ def _break(connection: Connection) -> None:
 NEXT = len(MIGRATIONS) + 1
 SECOND = (*MIGRATIONS, Migration(NEXT, "tags of runs", _add_tags))
 BROKEN = (*MIGRATIONS, Migration(NEXT, "tags of runs", _break))
-OWN = [(1, "first schema", "0.1.0"), (2, "decisions of screens", "0.1.0")]
+OWN = [
+    (1, "first schema", "0.1.0"),
+    (2, "decisions of screens", "0.1.0"),
+    (3, "when trace files were dropped", "0.1.0"),
+]
 VERSIONS = "SELECT version, name, product_version FROM schema_migrations ORDER BY version"
 
 

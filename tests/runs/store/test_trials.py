@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -296,11 +297,12 @@ def test_trace_files_stay_below_the_home(store: Store, run_id: str, path: str) -
 def test_a_dropped_trace_file_stays_known(store: Store, run_id: str) -> None:
     number = make.add_success(store, run_id, 1.0, traces=(TraceFile("runs/t/b", 5, "0" * 64),))
     store.add_trace_files(run_id, number, [TraceFile("runs/t/a", 6, "1" * 64)])
+    before = datetime.now(UTC)
     store.drop_trace_file(run_id, number, "runs/t/b", "not among the best 3")
-    assert store.trace_files(run_id, number) == [
-        TraceFile("runs/t/a", 6, "1" * 64),
-        TraceFile("runs/t/b", 5, "0" * 64, False, "not among the best 3"),
-    ]
+    kept, dropped = store.trace_files(run_id, number)
+    assert kept == TraceFile("runs/t/a", 6, "1" * 64)
+    assert dropped.dropped is not None and before <= dropped.dropped <= datetime.now(UTC)
+    assert dropped == TraceFile("runs/t/b", 5, "0" * 64, False, "not among the best 3", dropped.dropped)
     with pytest.raises(BadInputError, match="no trace file"):
         store.drop_trace_file(run_id, number, "runs/t/c", "")
 
