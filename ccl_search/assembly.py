@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 from ccl_search import targets
 from ccl_search.interrupt import Interrupt
 from ccl_search.observer import Observer, RunView
+from ccl_search.portability.metric import is_wanted, tool_for
+from ccl_search.portability.spec import SPEC as PORTABILITY
 from ccl_search.problem import Problem, ProblemSource, resolve
 from ccl_search.proposers import arms, factory
 from ccl_search.recorder import Recorder
@@ -174,6 +176,7 @@ def _search(
         seed_policy=seed_policy,
         observer=watching,
         interrupt=interrupt,
+        portability=tool_for(problem, settings, runner) if is_wanted(problem.objective, settings, proposer) else None,
     )
     return search
 
@@ -207,7 +210,8 @@ def _new_run(
     from runs.card import to_yaml
     from runs.store import NewRun
 
-    specs = tuple(registry.spec(name) for name in registry.BUNDLED)
+    of_policies = (PORTABILITY,) if is_wanted(problem.objective, settings, proposer) else ()
+    specs = (*(registry.spec(name) for name in registry.BUNDLED), *of_policies)
     budgets = {
         "iterations": settings.iterations,
         "patience": settings.patience,

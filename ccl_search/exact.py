@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_search import assembly
 from ccl_search.importing import import_published
+from ccl_search.portability.spec import NAME as PORTABILITY
 from ccl_search.problem import Problem
 from ccl_search.publishing import opening
 from ccl_search.publishing.opening import PublishedTrial
@@ -182,7 +183,8 @@ def _drive(search: Search, trials: list[PublishedTrial], found: ExactReplay) -> 
         if suggestion.config != trial.config:
             return
         if trial.failure is None:
-            search.tell(suggestion, {name: v.value for name, v in trial.metrics.items() if v.value is not None})
+            values = {name: v.value for name, v in trial.metrics.items() if v.value is not None and name != PORTABILITY}
+            search.tell(suggestion, values)  # portability follows from the policy: the search computes it again
         else:
             search.tell(suggestion, failure=trial.failure, evidence=str(trial.data["evidence"]))
         if suggestion.number == last:

@@ -39,6 +39,7 @@ class ProblemSource:
     objectives: tuple[str, ...] = (DEFAULT_OBJECTIVE,)
     weights: tuple[float, ...] = ()
     baselines: dict[str, float] = field(default_factory=dict)
+    portable: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,15 +91,20 @@ def objective_of(source: ProblemSource) -> Objective:
     Raises:
         BadInputError: a metric is unknown (the hint lists close names), or weights do not fit.
     """
-    from metrics import registry
+    from ccl_search.portability.spec import BASELINE, NAME, with_portability
+    from ccl_search.portability.spec import spec as found_spec
     from runs import objective
 
     names = source.objectives or (DEFAULT_OBJECTIVE,)
-    specs = [registry.spec(name) for name in names]
-    strange = [name for name in source.baselines if registry.spec(name) not in specs]
+    specs = [found_spec(name) for name in names]
+    strange = [name for name in source.baselines if found_spec(name) not in specs]
     if strange:
         raise BadInputError(f"--baseline {strange[0]} is of no objective", f"objectives: {', '.join(names)}")
-    baselines = {registry.spec(name).name: value for name, value in source.baselines.items()}
+    baselines = {found_spec(name).name: value for name, value in source.baselines.items()}
+    if any(found.name == NAME for found in specs):
+        baselines = {NAME: BASELINE, **baselines}
+    if source.portable:
+        return with_portability(objective.build(specs, None, baselines), source.weights)
     return objective.build(specs, list(source.weights) or None, baselines)
 
 

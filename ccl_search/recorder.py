@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ccl_search import constraints, repeats, trial_files
 from ccl_search.constraints import Limit
 from ccl_search.measuring import Measurement
+from ccl_search.portability.spec import told
 from ccl_search.proposers.base import Proposal, TrialView
 from ccl_search.settings import MAX_REPROPOSALS
 from ccl_search.stoppers import Outcome, Progress
@@ -189,6 +190,7 @@ class Recorder:
             score=measurement.score,
             violations=broken,
             score_spread=repeats.score_spread(measurement.values, self.objective),
+            portability=told(measurement.values),
         )
         self._rows.append((iteration, view))
         return view
@@ -335,6 +337,7 @@ def view_of(trial: TrialRecord, limits: tuple[Limit, ...] = (), objective: Objec
         rationale=trial.rationale,
         violations=constraints.violations(limits, trial.metrics) if succeeded else (),
         score_spread=repeats.score_spread(trial.metrics, objective) if objective is not None else None,
+        portability=told(trial.metrics),
     )
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ccl_search import constraints, measuring, repeats
 from ccl_search.measuring import Measurement
+from ccl_search.portability.spec import NAME as PORTABILITY
+from ccl_search.portability.spec import spec as found_spec
 from runs.errors import BadInputError
 from runs.metric import MetricValue
 from runs.objective import Objective
 from runs.trial import FailureClass, TrialState
 
 if TYPE_CHECKING:
+    from ccl_search.portability.metric import PortabilityTool
     from runs.plan import ParallelPlan
     from runs.store import RunRecord, Store, TrialRecord
     from runs.workload import Workload
@@ -65,7 +69,8 @@ def rescore(
     run = store.run(reference)
     wanted = _names(objective, metrics, constraints.limits_of(run))
     reader = _Reader.of(store, run, wanted, from_traces)
-    readings = [reader.read(trial) for trial in store.trials(run.id) if _ran(trial)]
+    with closing(reader):
+        readings = [reader.read(trial) for trial in store.trials(run.id) if _ran(trial)]
     if not readings:
         raise BadInputError(f"run {run.id} has no trial that ran to its end", "`ccl-search show` says why")
     if objective is None:
@@ -103,32 +108,40 @@ class _Reader:
     from_traces: bool
     workload: Workload
     environment: Any
+    policies: PortabilityTool | None
 
     @classmethod
     def of(cls, store: Store, run: RunRecord, wanted: tuple[str, ...], from_traces: bool) -> _Reader:
         from runs.card import parse_card
 
         card = parse_card(run.card, run.id).card
-        return cls(store, run, wanted, from_traces, card.workload(), card.environment())
+        workload, environment = card.workload(), card.environment()
+        policies = _portability(run, workload, environment) if PORTABILITY in wanted else None
+        return cls(store, run, wanted, from_traces, workload, environment, policies)
+
+    def close(self) -> None:
+        """End the sandbox, where one was needed."""
+        if self.policies is not None:
+            self.policies.runner.close()
 
     def read(self, trial: TrialRecord) -> _Reading:
-        from metrics import registry
-
         stale = [
             name
             for name in self.wanted
-            if self.from_traces
-            or name not in trial.metrics
-            or trial.metrics[name].version != registry.spec(name).version
+            if self.from_traces or name not in trial.metrics or trial.metrics[name].version != found_spec(name).version
         ]
-        computed = self._compute(trial, stale) if stale else {}
+        computed = self._compute(trial, [name for name in stale if name != PORTABILITY])
+        if PORTABILITY in stale and self.policies is not None:
+            computed[PORTABILITY] = self.policies.value(trial.policy_source)
         kept = [name for name in stale if _has_value(trial, name) and computed[name].value is None]
         if kept and self._has_trace(trial):
-            kept = []
+            kept = []  # read anew, and there is none any more
         new = {name: value for name, value in computed.items() if name not in kept}
         return _Reading(trial, {**trial.metrics, **new}, tuple(new.values()), tuple(kept))
 
     def _compute(self, trial: TrialRecord, names: Sequence[str]) -> dict[str, MetricValue]:
+        if not names:
+            return {}
         plan = trial.parallel_plan()
         found = [Measurement(self._values(folder, plan, names)) for folder in self._traces(trial)]
         return repeats.mean(found).values
@@ -151,11 +164,21 @@ class _Reader:
         return all(folder.is_dir() and any(folder.iterdir()) for folder in self._traces(trial))
 
 
-def _names(objective: Objective | None, metrics: Sequence[str], limits: Sequence[constraints.Limit]) -> tuple[str, ...]:
-    from metrics import registry
+def _portability(run: RunRecord, workload: Workload, environment: Any) -> PortabilityTool:
+    from ccl_search.portability.cases import Home
+    from ccl_search.portability.metric import PortabilityTool
+    from launchers import frameworks
+    from policies.factory import create_runner
 
+    bounds = tuple(run.options.get("settings", {}).get("constraints") or ())
+    runner = create_runner(cast("Any", run.sandbox or "monty"), seed=run.seed or 0)
+    home = Home(workload, environment, frameworks.get(run.framework), run.config_space(), bounds)
+    return PortabilityTool(home, runner)
+
+
+def _names(objective: Objective | None, metrics: Sequence[str], limits: Sequence[constraints.Limit]) -> tuple[str, ...]:
     terms = [term.spec.name for term in objective.terms] if objective is not None else []
-    asked = [registry.spec(name).name for name in metrics]
+    asked = [found_spec(name).name for name in metrics]
     found = tuple(dict.fromkeys([*terms, *asked, *(limit.spec.name for limit in limits)]))
     if objective is None and not asked:
         raise BadInputError("neither an objective nor a metric is named", "give --objective or --metric")

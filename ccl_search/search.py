@@ -11,6 +11,7 @@ from ccl_search.execution import Executor
 from ccl_search.fleet import Fleet
 from ccl_search.interrupt import MOST_SIGNALS, Interrupt
 from ccl_search.observer import Observer
+from ccl_search.portability.metric import PortabilityTool
 from ccl_search.problem import Problem
 from ccl_search.proposers.base import Proposer, ProposerExhaustedError, TrialView
 from ccl_search.proposing import Proposing
@@ -51,6 +52,7 @@ class Search:
     seed_policy: str
     observer: Observer = field(default_factory=Observer)
     interrupt: Interrupt = field(default_factory=Interrupt)
+    portability: PortabilityTool | None = None
     stop_reason: str = ""
     _pending: Suggestion | None = None
     _started: float = field(default_factory=time.monotonic)
@@ -248,6 +250,9 @@ class Search:
         measurement: measuring.Measurement,
         metric_seconds: float = 0.0,
     ) -> TrialView:
+        started = time.perf_counter()
+        measurement = self._with_portability(suggestion, measurement)
+        metric_seconds += time.perf_counter() - started
         self.recorder.settle_baseline(measurement)
         scored = measuring.score(measurement, self.recorder.objective)
         view = self.recorder.complete(suggestion.number, execution, scored, metric_seconds)
@@ -255,9 +260,16 @@ class Search:
         self.observer.trial_finished(view)
         return view
 
+    def _with_portability(self, suggestion: Suggestion, measurement: measuring.Measurement) -> measuring.Measurement:
+        """The measurement with the metric of the policy itself, where the search wants it."""
+        if self.portability is None or measurement.failure is not None:
+            return measurement
+        found = self.portability.value(suggestion.proposal.source)
+        return replace(measurement, values={**measurement.values, found.name: found})
+
 
 def _told(name: str, value: float) -> MetricValue:
-    from metrics import registry
+    from ccl_search.portability.spec import spec as found_spec
 
-    spec = registry.spec(name)
+    spec = found_spec(name)
     return MetricValue(spec.name, "told", spec.unit, float(value))

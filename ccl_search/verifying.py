@@ -10,10 +10,14 @@ import hashlib
 import math
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ccl_search.portability.metric import BASIS, PortabilityTool
+from ccl_search.portability.spec import NAME as PORTABILITY
+from ccl_search.portability.spec import concerns
 from ccl_search.publishing import opening, packing
 from ccl_search.publishing.entries import Subject, measured
 from ccl_search.publishing.opening import PublishedTrial
@@ -106,12 +110,30 @@ def verify(published: Published, runner: PolicyRunner | None = None) -> Verifica
     found.findings += _files(published)
     found.files = len(manifest["files"])
     trials = opening.trials(published)
-    checker = _Checker(published, opening.objective(manifest), subject(published), found)
-    for trial in trials:
-        checker.trial(trial)
-    checker.best(trials)
-    _check_policies(published, trials, runner, found)
+    with _sandbox(published, trials, runner, found) as used:
+        policies = None if used is None else portability_of(published, used)
+        checker = _Checker(published, opening.objective(manifest), subject(published), policies, found)
+        for trial in trials:
+            checker.trial(trial)
+        checker.best(trials)
+        _check_policies(published, trials, used, found)
     return found
+
+
+def portability_of(published: Published, runner: PolicyRunner) -> PortabilityTool:
+    """The tool that computes the metric `portability` again, from policies alone.
+
+    Raises:
+        BadInputError: the card, the framework or the space cannot be used.
+    """
+    from ccl_search.portability.cases import Home
+    from ccl_search.portability.metric import PortabilityTool
+    from launchers import frameworks
+
+    where, manifest = subject(published), published.manifest
+    framework = frameworks.get(str(manifest["framework"].get("name")))
+    bounds = tuple(map(str, manifest["settings"].get("constraints") or ()))
+    return PortabilityTool(Home(where.workload, where.environment, framework, published.space(), bounds), runner)
 
 
 def subject(published: Published) -> Subject:
@@ -154,6 +176,7 @@ class _Checker:
     published: Published
     objective: Objective
     subject: Subject
+    policies: PortabilityTool | None
     found: Verification
 
     def trial(self, trial: PublishedTrial) -> None:
@@ -218,8 +241,12 @@ class _Checker:
         where = f"{trial.folder}/metrics.json"
         if not trial.metrics:
             self._mismatch(where, "is missing")
+        measurement = self._with_portability(trial, measurement)
         for name, told in trial.metrics.items():
             again = measurement.values.get(name)
+            if name == PORTABILITY and again is None:
+                self._unverifiable(where, f"{name}: {self._no_portability}")
+                continue
             if again is None:
                 self._unverifiable(where, f"there is no tool for the metric {name} here")
                 continue
@@ -231,9 +258,27 @@ class _Checker:
                 self._mismatch(where, f"unit of {name}", told.unit, again.unit)
         self._score(trial, measurement)
 
+    def _with_portability(self, trial: PublishedTrial, measurement: Measurement) -> Measurement:
+        """With the metric of the policy, where the trial has it and it can be told here."""
+        told = trial.metrics.get(PORTABILITY)
+        if told is None or self.policies is None or not trial.policy_source:
+            return measurement
+        if (told.detail or {}).get(BASIS) != self.policies.basis:
+            return measurement
+        again = self.policies.value(trial.policy_source)
+        return replace(measurement, values={**measurement.values, PORTABILITY: again})
+
+    @property
+    def _no_portability(self) -> str:
+        if self.policies is None:
+            return "there is no sandbox to run policies in"
+        return "it was computed over other clusters or with another simulator than this ccl-search has"
+
     def _score(self, trial: PublishedTrial, measurement: Measurement) -> None:
         if trial.score is None:  # a succeeded trial outside the user's constraints, or scored by no objective
             return
+        if concerns(self.objective) and PORTABILITY not in measurement.values:
+            return  # unverifiable, which was said of the metric
         try:
             score: float | None = self.objective.score(measurement.numbers)
         except (KeyError, ValueError):
@@ -255,28 +300,43 @@ def _same(told: float | None, again: float | None) -> bool:
     return math.isclose(told, again, rel_tol=TOLERANCE, abs_tol=1e-12)
 
 
+@contextmanager
+def _sandbox(
+    published: Published, trials: list[PublishedTrial], runner: PolicyRunner | None, found: Verification
+) -> Iterator[PolicyRunner | None]:
+    """The sandbox that policies run in; None, and a finding, where there is none, and where there is no policy."""
+    if not any(trial.policy_source and trial.config is not None for trial in trials):
+        yield None
+        return
+    if runner is not None:
+        yield runner
+        return
+    try:
+        used = sandbox(published)
+    except TargetUnavailableError as error:
+        found.findings.append(Finding("unverifiable", POLICY, f"no sandbox to run policies in: {error.message}"))
+        yield None
+        return
+    try:
+        yield used
+    finally:
+        used.close()
+
+
 def _check_policies(
     published: Published, trials: list[PublishedTrial], runner: PolicyRunner | None, found: Verification
 ) -> None:
     """That every policy gives, in the sandbox, the config that was recorded for it."""
-    wanted = [trial for trial in trials if trial.policy_source and trial.config is not None]
-    if not wanted:
-        return
-    try:
-        used = runner or sandbox(published)
-    except TargetUnavailableError as error:
-        found.findings.append(Finding("unverifiable", POLICY, f"no sandbox to run policies in: {error.message}"))
+    if runner is None:
         return
     workload, environment = policy_inputs(published)
-    try:
-        for trial in wanted:
-            found.policies += 1
-            problem = _policy_problem(used, trial, workload, environment)
-            if problem is not None:
-                found.findings.append(problem)
-    finally:
-        if runner is None:
-            used.close()
+    for trial in trials:
+        if not trial.policy_source or trial.config is None:
+            continue
+        found.policies += 1
+        problem = _policy_problem(runner, trial, workload, environment)
+        if problem is not None:
+            found.findings.append(problem)
 
 
 def _policy_problem(

@@ -63,6 +63,14 @@ Pareto = Annotated[
         rich_help_panel=_SUBJECT,
     ),
 ]
+Portable = Annotated[
+    bool,
+    typer.Option(
+        "--portable",
+        help="Make how the policy does on other clusters part of the score: 0.2 of it, or the last of --weights.",
+        rich_help_panel=_SUBJECT,
+    ),
+]
 Repeats = Annotated[int, typer.Option(min=1, help="Measure every config this many times.", rich_help_panel=_HOW)]
 Policy = Annotated[
     Path | None, typer.Option(help="Policy to start from instead of the bundled seed.", rich_help_panel=_HOW)

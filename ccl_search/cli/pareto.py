@@ -65,33 +65,33 @@ def pareto(
 
 def _axes(objectives: Sequence[Mapping[str, Any]], x: str | None, y: str | None) -> list[MetricSpec] | None:
     """The axes asked for; None: those of the objectives."""
-    from metrics import registry
+    from ccl_search.portability.spec import spec
     from runs.errors import BadInputError
 
     if x is None and y is None:
         return None
     if x is None or y is None:
         raise BadInputError("--x and --y go together", "for example --x step_time --y num_xpus")
-    specs = [registry.spec(x), registry.spec(y)]
+    specs = [spec(x), spec(y)]
     known = [{term["metric"] for term in objective["terms"]} for objective in objectives]
-    return None if all({spec.name for spec in specs} <= names for names in known) else specs
+    return None if all({found.name for found in specs} <= names for names in known) else specs
 
 
 def _canonical(name: str | None) -> str | None:
-    from metrics import registry
+    from ccl_search.portability.spec import spec
 
-    return None if name is None else registry.canonical(name)
+    return None if name is None else spec(name).name
 
 
 def _reference(entries: Sequence[str]) -> dict[str, float] | None:
-    from metrics import registry
+    from ccl_search.portability.spec import spec
     from runs.errors import BadInputError
 
     found: dict[str, float] = {}
     for entry in entries:
         name, _, value = entry.partition("=")
         try:
-            found[registry.spec(name).name] = float(value)
+            found[spec(name).name] = float(value)
         except ValueError as error:
             raise BadInputError(f"--reference {entry} is no NAME=VALUE", "for example step_time=2.5") from error
     return found or None

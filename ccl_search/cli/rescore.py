@@ -23,6 +23,9 @@ def rescore(
         list[str] | None,
         typer.Option(help="Baseline of a composite's metric, as NAME=VALUE; else the run's, else its first trial's."),
     ] = None,
+    portable: Annotated[
+        bool, typer.Option("--portable", help="With the portability of the policies in the score, as for `run`.")
+    ] = False,
     metric: Annotated[
         list[str] | None, typer.Option("--metric", "-m", help="Compute this metric as well; may be given again.")
     ] = None,
@@ -40,7 +43,7 @@ def rescore(
 
     with assembly.open_store(home, write=True) as store:
         before = store.run(run)
-        wanted = _objective(objective or [], weights, baseline or [])
+        wanted = _objective(objective or [], weights, baseline or [], portable)
         results = rescoring.rescore(store, before.id, wanted, metric or [], from_traces)
         document = rescoring.document(store, before.id, results, before)
     if as_json:
@@ -49,17 +52,19 @@ def rescore(
         _print(document)
 
 
-def _objective(names: list[str], weights: str | None, baselines: list[str]) -> Objective | None:
+def _objective(names: list[str], weights: str | None, baselines: list[str], portable: bool) -> Objective | None:
     from ccl_search.cli.run import baseline_values, weight_numbers
     from ccl_search.problem import ProblemSource, objective_of
     from runs.errors import BadInputError
 
     if not names:
-        if weights or baselines:
-            raise BadInputError("--weights and --baseline belong to --objective", "name the objective again")
+        if weights or baselines or portable:
+            raise BadInputError("--weights, --baseline, --portable belong to --objective", "name the objective again")
         return None
     values = weight_numbers(weights), baseline_values(baselines)
-    return objective_of(ProblemSource(objectives=tuple(names), weights=values[0], baselines=values[1]))
+    return objective_of(
+        ProblemSource(objectives=tuple(names), weights=values[0], baselines=values[1], portable=portable)
+    )
 
 
 def _print(document: Mapping[str, Any]) -> None:

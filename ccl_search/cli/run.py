@@ -28,6 +28,7 @@ def run(
     baseline: options.Baseline = None,
     constraint: options.Constraint = None,
     pareto: options.Pareto = False,
+    portable: options.Portable = False,
     repeats: options.Repeats = 1,
     policy: options.Policy = None,
     proposer: options.Proposer = None,
@@ -71,6 +72,7 @@ def run(
         objectives=tuple(objective or (DEFAULT_OBJECTIVE,)),
         weights=weight_numbers(weights),
         baselines=baseline_values(baseline or []),
+        portable=portable,
     )
     _check_budgets(max_xpu_hours, max_minutes, time_limit)
     settings = SearchSettings(

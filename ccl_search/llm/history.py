@@ -97,15 +97,16 @@ def scoring(objective: Objective) -> str:
 
 
 def trial_line(trial: TrialView) -> str:
-    """One trial as one line of JSON: whole config, state, class, whole evidence, score, metrics, rationale.
+    """One trial as one line of JSON: whole config, state, class, whole evidence, score, metrics, rationale, and how its
+    policy does elsewhere.
 
     Evidence longer than 8,000 characters loses its middle, and says so.
     """
-    return _line(trial, evidence(trial.evidence), trial.rationale, trial.metrics)
+    return _line(trial, evidence(trial.evidence), trial.rationale, trial.metrics, trial.portability)
 
 
 def brief_line(trial: TrialView) -> str:
-    """The same without rationale and metrics, and with no more than the beginning of the evidence."""
+    """The same without rationale, metrics and `elsewhere`, and with no more than the beginning of the evidence."""
     flat = " ".join(evidence(trial.evidence).split())
     return _line(trial, flat[:BRIEF_EVIDENCE] + (" ..." if len(flat) > BRIEF_EVIDENCE else ""), "", {})
 
@@ -129,7 +130,9 @@ def number(value: float) -> str:
     return f"{value:.6g}"
 
 
-def _line(trial: TrialView, shown_evidence: str, rationale: str, metrics: Mapping[str, float]) -> str:
+def _line(
+    trial: TrialView, shown_evidence: str, rationale: str, metrics: Mapping[str, float], elsewhere: str = ""
+) -> str:
     fields: dict[str, Any] = {
         "trial": trial.number,
         "state": trial.state.value,
@@ -141,6 +144,7 @@ def _line(trial: TrialView, shown_evidence: str, rationale: str, metrics: Mappin
         "rationale": redact(rationale.strip()) or None,
         "breaks": list(trial.violations) or None,
         "score_spread": trial.score_spread,
+        "elsewhere": redact(elsewhere) or None,
     }
     shown = {key: _plain(value) for key, value in fields.items() if value is not None or key == "config"}
     shown = {key: dict(sorted(value.items())) if isinstance(value, dict) else value for key, value in shown.items()}

@@ -7,18 +7,25 @@ It is worked out from the source, the workload, the home environment, the space 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccl_search.portability.cases import Home, cases
 from ccl_search.portability.checking import SAMPLE, Linter, Portability, summary
-from ccl_search.portability.spec import NAME, SPEC
+from ccl_search.portability.spec import NAME, SPEC, SUMMARY, concerns
 from policies.runner import PolicyRunner
 from runs.metric import MetricValue
 
-SUMMARY, BASIS = "summary", "basis"
-"""Keys of the value's detail: what a proposer is told, and what the value depends on beside the policy."""
+if TYPE_CHECKING:
+    from ccl_search.problem import Problem
+    from ccl_search.settings import SearchSettings
+    from runs.objective import Objective
+
+BASIS = "basis"
+"""The key of the value's detail that holds what it depends on beside the policy."""
+
+_READERS = ("claude",)
+"""Proposers that rewrite a policy with its report before them, whether or not it is scored."""
 
 
 @dataclass
@@ -58,10 +65,16 @@ class PortabilityTool:
         return MetricValue.of(SPEC, value, detail=_detail(report) | {BASIS: self.basis})
 
 
-def told(metrics: Mapping[str, MetricValue]) -> str:
-    """What a proposer is told of the portability of a trial's policy; empty where it was not computed."""
-    found = metrics.get(NAME)
-    return str((found.detail or {}).get(SUMMARY) or "") if found is not None else ""
+def is_wanted(objective: Objective, settings: SearchSettings, proposer: str) -> bool:
+    """Whether a search needs the metric: for its score, for a bound of the user's, or for a proposer that reads it."""
+    bounded = any(NAME in text for text in settings.constraints)
+    return concerns(objective) or bounded or proposer in _READERS
+
+
+def tool_for(problem: Problem, settings: SearchSettings, runner: PolicyRunner) -> PortabilityTool:
+    """The tool of a search."""
+    home = Home(problem.workload, problem.environment, problem.framework, problem.space, settings.constraints)
+    return PortabilityTool(home, runner)
 
 
 def _detail(report: Portability) -> dict[str, Any]:

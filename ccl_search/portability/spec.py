@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from runs.errors import BadInputError
-from runs.metric import Direction, MetricSpec
+from runs.metric import Direction, MetricSpec, MetricValue
 from runs.objective import Objective, Term, build
 
 NAME = "portability"
@@ -19,6 +21,8 @@ SPEC = MetricSpec(
 WEIGHT = 0.2
 """Weight of portability in the score where `--portable` is given without `--weights`."""
 BASELINE = 1.0
+SUMMARY = "summary"
+"""The key of the value's detail that holds what a proposer is told."""
 
 
 def spec(name: str) -> MetricSpec:
@@ -61,3 +65,9 @@ def without_portability(objective: Objective) -> Objective | None:
 def concerns(objective: Objective) -> bool:
     """Whether the objective has portability in it."""
     return any(term.spec.name == NAME for term in objective.terms)
+
+
+def told(metrics: Mapping[str, MetricValue]) -> str:
+    """What a proposer is told of the portability of a trial's policy; empty where it was not computed."""
+    found = metrics.get(NAME)
+    return str((found.detail or {}).get(SUMMARY) or "") if found is not None else ""

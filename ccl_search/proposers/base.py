@@ -20,7 +20,8 @@ class TrialView:
 
     `metrics` holds only metrics that have a value, in their units (seconds for times). `score` is higher-is-better.
     `violations` are the user's limits that a succeeded trial breaks; such a trial has no score. `score_spread` is
-    largest minus smallest score over the repeats, None where the config was measured once.
+    largest minus smallest score over the repeats, None where the config was measured once. `portability` is the report
+    on how the policy does on other clusters, in one line; empty where none was made.
     """
 
     number: int
@@ -34,6 +35,7 @@ class TrialView:
     rationale: str = ""
     violations: tuple[str, ...] = ()
     score_spread: float | None = None
+    portability: str = ""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ccl_search.portability.spec import NAME as PORTABILITY
 from ccl_search.publishing.packing import PackedFile
 from runs.errors import UnverifiableError
 from runs.metric import MetricValue
@@ -119,7 +120,8 @@ def remeasured(entry: Entry, rewriter: TraceRewriter, subject: Subject) -> Entry
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(trace_data(source, path, rewriter))
         measurement = measured(Path(place), subject, plan)
-    return replace(entry, metrics=dict(measurement.values), score=None)
+    of_policies = {name: value for name, value in entry.metrics.items() if name == PORTABILITY}
+    return replace(entry, metrics={**measurement.values, **of_policies}, score=None)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _STEP_METRICS = ("avg_step_time", "step_time_p50", "step_time_p95")
 _LIMIT_ERROR = 0.2
+_OF_POLICIES = ("portability",)
 _PER_DEVICE = ("tokens_per_s_per_xpu", "mfu")
 
 
@@ -84,6 +85,8 @@ class Expecting:
             return float(candidate.devices)
         if name == "peak_memory_gb":
             return expected.memory_gb
+        if name in _OF_POLICIES:
+            return self._scale(name, lambda t: 1.0)
         if name in _PER_DEVICE:
             return self._scale(name, lambda t: t.metrics["avg_step_time"] * t.metrics.get("num_xpus", 1.0)) / (
                 step * candidate.devices
