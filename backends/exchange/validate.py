@@ -157,13 +157,18 @@ def _check_system(inputs: AstraInputs, calls: Calls) -> Iterator[Finding]:
 def _check_work(inputs: AstraInputs, calls: Calls) -> Iterator[Finding]:
     for rank, mine in enumerate(calls):
         work = [(node, one) for node, one in mine if isinstance(one, Work)]
-        if host := next((node for node, one in work if one.unit == "cpu"), None):
+        host = next((node for node, one in work if one.unit == "cpu"), None)
+        if host is not None:
             what = "host operations: the analytical binary loses its statistics, the NS-3 binary never exits"
             yield Finding("warning", inputs.where(rank, host), what, "set is_cpu_op to false", "astra-sim")
-        short = [node for node, one in work if one.unit == "gpu" and (one.nanoseconds or 0) <= 1]
-        if short:
-            what = f"takes {'no time (tensor_size 0)' if inputs.system.roofline else '1 ns (duration_micros 0)'}"
-            yield Finding("warning", inputs.where(rank, short[0]), what, "give the size or the duration of the work")
+        for node, one in work:
+            if one.unit == "gpu" and (one.nanoseconds or 0) <= 1 and node.get("num_ops", 0):
+                what = f"{node.get('num_ops')} FLOPs would take no time: {_MISSING[inputs.system.roofline]}"
+                hint = "give the figure, or switch roofline-enabled"
+                yield Finding("error", inputs.where(rank, node), what, hint)
+
+
+_MISSING = {True: "tensor_size is 0", False: "duration_micros is 0 and roofline-enabled off"}
 
 
 def _check_groups(inputs: AstraInputs, calls: Calls) -> Iterator[Finding]:
