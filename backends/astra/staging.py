@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,13 @@ class RunFiles:
     groups: Path | None = None
     memory: Path | None = None
     flags: tuple[str, ...] = ()
+    replaced: Mapping[int, Path] = field(default_factory=dict)
+    """Traces to take in place of those of the prefix, by rank."""
 
     def trace(self, rank: int) -> Path:
         """The trace of a rank."""
+        if rank in self.replaced:
+            return self.replaced[rank]
         return self.prefix.parent / f"{self.prefix.name}.{rank}.et"
 
 
