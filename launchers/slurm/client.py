@@ -42,7 +42,7 @@ class SlurmClient:
         return self._queue("--me", "-n", ",".join(names))
 
     def _queue(self, *which: str) -> list[QueueRow] | None:
-        done = self._run("squeue", "-h", "-t", "all", *which, "-o", QUEUE_FORMAT)
+        done = self._run("squeue", "-h", "-r", "-t", "all", *which, "-o", QUEUE_FORMAT)
         if not done.ok and _UNKNOWN_ID in done.err:
             return []
         return queue_rows(done.out) if done.ok else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +21,7 @@ from launchers.shell.runner import LocalRunner, Runner
 from launchers.shell.script import Site, SrunOptions, slurm_script
 from launchers.slurm.classify import Ending, classify
 from launchers.slurm.client import SlurmClient
-from launchers.slurm.rows import TERMINAL, AccountRow
+from launchers.slurm.rows import TERMINAL, AccountRow, covers
 from launchers.slurm.settings import SlurmSettings
 from launchers.slurm.submission import Submitter, header
 from launchers.slurm.watch import View, Watch, Watched, latest
@@ -203,6 +204,7 @@ class SlurmLauncher:
         view = self.watch.view(handle["job_id"])
         directory = Path(handle["directory"])
         if handle["remote"]:
+            shutil.rmtree(directory / "trace", ignore_errors=True)  # of an earlier attempt
             fetched = self.runner.fetch(handle["job_dir"], directory)
             if not fetched.ok:
                 raise TargetUnavailableError(
@@ -220,7 +222,7 @@ class SlurmLauncher:
         clear = view.state == "COMPLETED" and result is not None and result.exit_code == 0 and control is not None
         rows = self._account(handle, 0.0 if clear else self.settings.polling.accounting_s)
         job = latest(rows, handle["job_id"], handle["name"])
-        steps = [row for row in rows if row.step and row.job_id == handle["job_id"]]
+        steps = [row for row in rows if row.step and covers(row.job_id, handle["job_id"])]
         own = [row for row in steps if job is None or row.submitted >= job.submitted]
         state = job.state if view.state not in TERMINAL and job is not None else view.state
         folder = Path(handle["local_dir"])
@@ -230,12 +232,12 @@ class SlurmLauncher:
 
     def _account(self, handle: Handle, patience_s: float) -> list[AccountRow]:
         """The accounting's rows, once the job's own is final and every step of it too; it lags behind the queue."""
-        since = int((time.time() - handle["submitted"]) / 86400) + 2
+        since, job_id = int((time.time() - handle["submitted"]) / 86400) + 2, handle["job_id"]
         deadline = time.monotonic() + patience_s
         while True:
-            rows = self.client.account([handle["job_id"]], since) or []
-            job = latest(rows, handle["job_id"], handle["name"])
-            settled = job is not None and all(row.state in TERMINAL for row in rows if row.job_id == job.job_id)
+            rows = self.client.account([job_id], since) or []
+            job = latest(rows, job_id, handle["name"])
+            settled = job is not None and all(row.state in TERMINAL for row in rows if covers(row.job_id, job_id))
             if settled or not self.client.accounting or time.monotonic() >= deadline:
                 return rows
             self._sleep(_PAUSE_S)

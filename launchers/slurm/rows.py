@@ -20,6 +20,30 @@ RUNNING = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING"
 _CODE = re.compile(r"(\d+):(\d+)")
 
 
+_TASKS = re.compile(r"\[?([0-9,:-]*)(?:%\d+)?\]?")
+_RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
+
+
+def covers(row_id: str, job_id: str) -> bool:
+    """Whether a row is about a job: the ids are the same, or the row's is that of a task of the job, or of several.
+
+    A site whose sbatch makes an array of every job has ids such as `123_4`, before they start also `123_[0-3%2]`.
+    """
+    if row_id == job_id:
+        return True
+    row_array, _, tasks = row_id.partition("_")
+    array, _, task = job_id.partition("_")
+    return bool(tasks) and row_array == array and (not task or task in task_numbers(tasks))
+
+
+def task_numbers(text: str) -> set[str]:
+    """The tasks in `4`, `[0-3%2]` or `[1,5-9:2]`; empty for a text of another form."""
+    found = _TASKS.fullmatch(text)
+    parts = [_RANGE.fullmatch(part) for part in found.group(1).split(",")] if found else []
+    ranges = [(int(part[1]), int(part[2] or part[1]), int(part[3] or 1)) for part in parts if part is not None]
+    return {str(number) for first, last, step in ranges for number in range(first, last + 1, max(step, 1))}
+
+
 @dataclass(frozen=True)
 class ExitStatus:
     """`code:signal` as Slurm prints it. Slurm 22.05's accounting keeps 7 bits of the code, scontrol all of them."""
@@ -64,6 +88,17 @@ def queue_rows(text: str) -> list[QueueRow]:
         if len(parts) == 6:
             rows.append(QueueRow(parts[0].strip(), state_word(parts[1]), *(part.strip() for part in parts[2:])))
     return rows
+
+
+def whole_row(rows: list[QueueRow]) -> QueueRow:
+    """The row that says how a job stands of which there are several tasks: it has ended when all of them have."""
+    ways = (
+        [row for row in rows if row.state in RUNNING],
+        [row for row in rows if row.state not in TERMINAL],
+        [row for row in rows if row.state != "COMPLETED"],
+        rows,
+    )
+    return next(group[0] for group in ways if group)
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from launchers.base import JobState
 from launchers.shell.result import Result
 from launchers.slurm.client import SlurmClient
-from launchers.slurm.rows import RUNNING, TERMINAL, AccountRow, QueueRow
+from launchers.slurm.rows import RUNNING, TERMINAL, AccountRow, QueueRow, covers, whole_row
 
 _GROWTH = 1.5
 _JITTER = 0.1
@@ -114,8 +115,11 @@ class Watch:
 
     def _look(self, jobs: list[Watched]) -> dict[str, View]:
         rows = self.client.queue(job.job_id for job in jobs)
-        listed = {row.job_id: row for row in rows or ()}
-        found = {job.job_id: self._listed(job, listed[job.job_id]) for job in jobs if self._is_it(job, listed)}
+        arrays: dict[str, list[QueueRow]] = defaultdict(list)
+        for row in rows or ():
+            arrays[row.job_id.partition("_")[0]].append(row)
+        own = {job.job_id: self._own(job, arrays[job.job_id.partition("_")[0]]) for job in jobs}
+        found = {job.job_id: self._listed(job, whole_row(own[job.job_id])) for job in jobs if own[job.job_id]}
         missing = [job for job in jobs if job.job_id not in found]
         if not missing:
             self.answered = True
@@ -127,9 +131,9 @@ class Watch:
             found[job.job_id] = self._absent(job, own, rows is not None)
         return found
 
-    def _is_it(self, job: Watched, listed: dict[str, QueueRow]) -> bool:
-        """The name guards against an id that was given away again."""
-        return job.job_id in listed and listed[job.job_id].name == job.name
+    def _own(self, job: Watched, rows: list[QueueRow]) -> list[QueueRow]:
+        """The job's rows, one unless it is an array. The name guards against an id that was given away again."""
+        return [row for row in rows if row.name == job.name and covers(row.job_id, job.job_id)]
 
     def _listed(self, job: Watched, row: QueueRow) -> View:
         if row.state in TERMINAL:
@@ -186,6 +190,9 @@ class Watch:
 
 
 def latest(rows: list[AccountRow], job_id: str, name: str) -> AccountRow | None:
-    """The newest row of the job itself; rows of another job that had the id are left out by their name."""
-    own = [row for row in rows if row.job_id == job_id and not row.step and row.name == name]
-    return max(own, key=lambda row: row.submitted) if own else None
+    """The newest row of the job itself; rows of another job that had the id are left out by their name.
+
+    Of several tasks one that has not ended counts, else one that did not complete.
+    """
+    own = [row for row in rows if covers(row.job_id, job_id) and not row.step and row.name == name]
+    return max(own, key=lambda row: (row.submitted, row.state not in TERMINAL, row.state != "COMPLETED"), default=None)

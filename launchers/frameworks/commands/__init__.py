@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from launchers.frameworks.commands.request import Request, request_for
 from launchers.frameworks.commands.profiling import Unprofiled, step_log
+from launchers.frameworks.commands.request import Request, request_for
 from launchers.frameworks.commands.settings import read_settings
 from launchers.shell.command import Command
 from runs.environment import Environment

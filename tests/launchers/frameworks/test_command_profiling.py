@@ -31,7 +31,7 @@ def unprofiled(framework: str, version: str, workload: Any = BATCH_32, **setting
 
 def versions(framework: str) -> list[str]:
     """One version or day in each era."""
-    return [str((era.versions[0] or era.dates[0])) for era in read(framework).eras]
+    return [str(era.versions[0] or era.dates[0]) for era in read(framework).eras]
 
 
 TRAINING = [(name, version) for name in ("torchtitan", "megatron-lm", "maxtext") for version in versions(name)]

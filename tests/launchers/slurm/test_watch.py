@@ -7,6 +7,7 @@ import pytest
 from launchers.base import JobState
 from launchers.shell.result import Result
 from launchers.slurm.client import SlurmClient
+from launchers.slurm.rows import task_numbers
 from launchers.slurm.settings import Polling
 from launchers.slurm.watch import NEVER_STARTS, Watch, Watched
 from tests.launchers.slurm.doubles import Answer, ScriptedSlurm, account, queue
@@ -107,6 +108,56 @@ def test_a_job_nobody_knows_is_lost_after_the_grace_time() -> None:
 def test_an_id_that_was_given_away_again_is_not_ours() -> None:
     scene = Scene([queue("7", "FAILED", name="somebody-else")], [account("7", "FAILED", name="somebody-else")])
     assert scene.look() is JobState.UNKNOWN
+
+
+def array(*tasks: tuple[str, str]) -> str:
+    return "".join(queue(f"7{task}", state) for task, state in tasks)
+
+
+@pytest.mark.parametrize(
+    ("text", "phase", "state"),
+    [
+        (array(("_0", "PENDING")), JobState.QUEUED, "PENDING"),
+        (array(("_[0-3%2]", "PENDING")), JobState.QUEUED, "PENDING"),
+        (array(("_[0-3%2]", "PENDING"), ("_0", "RUNNING")), JobState.RUNNING, "RUNNING"),
+        (array(("_0", "COMPLETED"), ("_1", "PENDING")), JobState.QUEUED, "PENDING"),
+        (array(("_0", "COMPLETED"), ("_1", "FAILED")), JobState.FINISHED, "FAILED"),
+        (array(("_0", "COMPLETED")), JobState.FINISHED, "COMPLETED"),
+        (queue("77_0", "RUNNING") + queue("7_0", "FAILED", name="other"), JobState.UNKNOWN, ""),
+    ],
+)
+def test_a_job_that_the_site_made_an_array_of(text: str, phase: JobState, state: str) -> None:
+    scene = Scene([text])
+    assert (scene.look(), scene.watch.view("7").state) == (phase, state)
+
+
+def test_a_task_of_an_array_is_a_job_of_its_own() -> None:
+    text = queue("7_[2,4-6%1]", "PENDING") + queue("7_1", "RUNNING") + queue("7_3", "FAILED")
+    watch = Watch(SlurmClient(ScriptedSlurm(answers={"squeue": [text], "sacct": [""]}), Polling()), Clock())
+    for task in range(1, 8):
+        watch.add(Watched(f"7_{task}", "ccl-run-1-1", 0.0, False, lambda: None))
+    watch.refresh()
+    phases = [watch.view(f"7_{task}").phase for task in range(1, 8)]
+    queued = JobState.QUEUED
+    assert phases == [JobState.RUNNING, queued, JobState.FINISHED, queued, queued, queued, JobState.UNKNOWN]
+
+
+def test_the_accounting_of_an_array_has_ended_when_all_tasks_have() -> None:
+    part, whole = account("7_0", "COMPLETED") + account("7_1", "RUNNING"), account("7_1", "FAILED", "3:0")
+    scene = Scene([UNKNOWN_ID], [part, account("7_0", "COMPLETED") + whole])
+    assert [scene.look(), scene.look(1)] == [JobState.RUNNING, JobState.FINISHED]
+    assert scene.watch.view("7").state == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("4", {4}), ("[0-3%2]", {0, 1, 2, 3}), ("[1,5-9:2]", {1, 5, 7, 9}), ("[7]", {7}), ("[0-2,8%10]", {0, 1, 2, 8}),
+        ("", set()), ("batch", set()), ("[1,...]", set()),
+    ],
+)  # fmt: skip
+def test_task_numbers(text: str, numbers: set[int]) -> None:
+    assert task_numbers(text) == {str(number) for number in numbers}
 
 
 def test_the_newest_row_of_the_accounting_counts() -> None:
