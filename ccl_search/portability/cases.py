@@ -40,6 +40,14 @@ class Home:
     space: ConfigSpace | None = None
     constraints: tuple[str, ...] = ()
 
+    @cached_property
+    def digest(self) -> str:
+        """A hash of all that is taken along from home."""
+        at_home = _machines(self.environment)
+        workload = self.workload.policy_input()
+        space = None if self.space is None else self.space.as_dict()
+        return _digest([workload, at_home, self.framework.name, space, self.constraints])
+
     def space_on(self, there: Environment) -> ConfigSpace:
         """The space of a case.
 
@@ -59,36 +67,53 @@ class Case:
     environment: Environment
     unset: tuple[str, ...] = ()
 
-    @cached_property
+    @property
     def problem(self) -> Problem | None:
         """The case as a search would see it; None where the framework cannot run the workload there at all."""
-        from metrics import registry
-        from runs import objective
-        from runs.card import card_from
-
-        home = self.home
-        try:
-            space = home.space_on(self.environment)
-        except BadInputError:
-            return None
-        goal = objective.build([registry.spec("avg_step_time")], None)
-        card = card_from(home.workload, self.environment)
-        return Problem(card, home.workload, self.environment, home.framework, space, goal)
+        if self.fingerprint not in _PROBLEMS:
+            if len(_PROBLEMS) >= _MOST_PROBLEMS:
+                _PROBLEMS.clear()
+            _PROBLEMS[self.fingerprint] = _problem(self.home, self.environment)
+        return _PROBLEMS[self.fingerprint]
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of all that a prediction in this case depends on, but for the simulator."""
-        problem = self.problem
-        facts = None if problem is None else [problem.workload_input, problem.space.as_dict()]
-        where = {key: value for key, value in vars(self.environment).items() if key not in ("name", "source")}
-        document = [self.home.framework.name, facts, {**where, "device": vars(self.environment.device)}, self.unset]
-        return hashlib.sha256(json.dumps(document, sort_keys=True, default=str).encode()).hexdigest()
+        """A hash of the problem: of all that decides which configs there are and how long they are predicted to take,
+        but for the frameworks' rules and the simulator."""
+        return _digest([self.home.digest, _machines(self.environment)])
 
     def inputs(self, problem: Problem) -> tuple[dict[str, Any], dict[str, Any]]:
         """What the policy is given."""
         given = problem.workload_input, problem.environment_input
         workload, environment = ({k: v for k, v in facts.items() if k not in self.unset} for facts in given)
         return workload, environment
+
+
+_PROBLEMS: dict[str, Problem | None] = {}
+_MOST_PROBLEMS = 512
+
+
+def _problem(home: Home, there: Environment) -> Problem | None:
+    from metrics import registry
+    from runs import objective
+    from runs.card import card_from
+
+    try:
+        space = home.space_on(there)
+    except BadInputError:
+        return None
+    goal = objective.build([registry.spec("avg_step_time")], None)
+    return Problem(card_from(home.workload, there), home.workload, there, home.framework, space, goal)
+
+
+def _machines(environment: Environment) -> dict[str, Any]:
+    """What decides how something runs there: not how it is called, nor where the figures are from."""
+    found = {key: value for key, value in vars(environment).items() if key not in ("name", "source")}
+    return {**found, "device": {key: value for key, value in vars(environment.device).items() if key != "source"}}
+
+
+def _digest(document: Any) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def cases(home: Home) -> tuple[Case, ...]:

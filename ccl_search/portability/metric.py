@@ -7,10 +7,11 @@ It is worked out from the source, the workload, the home environment, the space 
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ccl_search.portability.cases import Home, cases
+from ccl_search.portability.cases import Case, Home, cases
 from ccl_search.portability.checking import SAMPLE, Linter, Portability, summary
 from ccl_search.portability.spec import NAME, SPEC, SUMMARY, concerns
 from policies.runner import PolicyRunner
@@ -48,7 +49,8 @@ class PortabilityTool:
         """What a value depends on beside the policy: a hash of the cases, and the simulator."""
         from backends.flow.simulate import BACKEND, VERSION
 
-        digest = hashlib.sha256("".join(case.fingerprint for case in self._used.cases).encode()).hexdigest()
+        spaces = [case.fingerprint + _space_of(case) for case in self._used.cases]
+        digest = hashlib.sha256("".join(spaces).encode()).hexdigest()
         return {"cases": digest, "simulator": f"{BACKEND} {VERSION}"}
 
     @property
@@ -75,6 +77,10 @@ def tool_for(problem: Problem, settings: SearchSettings, runner: PolicyRunner) -
     """The tool of a search."""
     home = Home(problem.workload, problem.environment, problem.framework, problem.space, settings.constraints)
     return PortabilityTool(home, runner)
+
+
+def _space_of(case: Case) -> str:
+    return "" if case.problem is None else json.dumps(case.problem.space.as_dict(), sort_keys=True)
 
 
 def _detail(report: Portability) -> dict[str, Any]:
