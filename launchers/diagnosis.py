@@ -7,11 +7,12 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launchers.base import Job, JobState
+from launchers.checks import Check, Level, bad, ok
+from launchers.frameworks.commands.settings import read_settings
 from launchers.shell.command import Command
 from launchers.shell.runner import LocalRunner, Runner
 from launchers.target_file import TargetSettings, build_launcher
@@ -27,42 +28,19 @@ _PACKAGES = {"torchtitan": "torchtitan", "megatron-lm": "megatron-core", "maxtex
              "sglang": "sglang"}  # fmt: skip
 _SKEW_S = 5.0
 _LEAST_FREE_GB = 10.0
+_PROBE_LAG_S = 120.0
 _SLURM_PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
 
 
-class Level(StrEnum):
-    """How a check went."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One line: what was looked at, how it went, what was found, and the fix where it did not go well."""
-
-    name: str
-    level: Level
-    found: str
-    fix: str = ""
-
-
-def ok(name: str, found: str) -> Check:
-    """A check that went well."""
-    return Check(name, Level.OK, found)
-
-
-def bad(name: str, found: str, fix: str, level: Level = Level.FAIL) -> Check:
-    """A check that did not; `fix` is what to do."""
-    return Check(name, level, found, fix)
-
-
 def diagnose(target: TargetSettings, environment: Environment, folder: Path) -> Iterator[Check]:
-    """Checks of a target from here, without starting a job. `folder` is where trials live on this machine."""
+    """Checks of a target from here, without starting a job. `folder` is the home, where trials live on this machine."""
     yield free_space(folder)
     if target.kind == "slurm":
         yield from _slurm(target, environment, folder)
+    elif target.kind == "tpu-vm":
+        from launchers.tpu_vm.diagnosis import checks
+
+        yield from checks(target.tpu_vm or {}, folder)
     elif target.kind == "local":
         yield _programs(LocalRunner(), ("bash", "ps"), "install bash 4.3 or newer, and procps")
 
@@ -174,7 +152,9 @@ echo "gpus=$(nvidia-smi -L 2>/dev/null | grep -c ^GPU || true)"
 echo "visible=${CUDA_VISIBLE_DEVICES:-}"
 find='import sys; from importlib.metadata import version; print(version(sys.argv[1]))'
 echo "version=$("$1" -c "$find" "$2" 2>/dev/null)"
-printf x > "$CCL_TRACE_DIR/probe"
+echo "time=$(date +%s)"
+echo "free=$(df -Pk -- "$CCL_TRACE_DIR" | awk 'NR == 2 {print $4}')"
+printf x > "$CCL_TRACE_DIR/probe" && echo "wrote=$CCL_TRACE_DIR"
 """
 
 
@@ -188,7 +168,6 @@ class Probe:
     workload: Workload
     folder: Path
     patience_s: float = 300.0
-    python: str = "python3"
 
     def checks(self) -> list[Check]:
         """Run it, and say what it saw: devices, the framework's version, whether it can write traces."""
@@ -198,7 +177,13 @@ class Probe:
             return [bad("probe job", error.message, error.hint)]
         if said is None:
             return [bad("probe job", problem, "start again later, or leave it out: --no-probe", Level.WARN)]
-        return [ok("probe job", f"ran on {said.get('host', '?')}"), self._devices(said), self._version(said)]
+        seen = [self._devices(said), self._version(said), _node_clock(said), _node_space(said)]
+        return [ok("probe job", f"ran on {said.get('host', '?')}"), *seen]
+
+    @property
+    def python(self) -> str:
+        """The interpreter that the target names for the framework."""
+        return read_settings(self.framework, self.target.framework).python
 
     def job(self) -> Job:
         """The job, as small as its target allows: one node, with all its devices."""
@@ -239,5 +224,24 @@ class Probe:
         package = _PACKAGES.get(self.framework, self.framework)
         if said.get("version"):
             return ok("framework on the node", f"{package} {said['version']}")
-        fix = "activate its environment in `setup`; a checkout that is not installed is fine with `path` set"
+        path = read_settings(self.framework, self.target.framework).path
+        if path is not None:
+            return ok("framework on the node", f"a checkout at {path}; {self.python} finds no package {package}")
+        fix = "activate its environment in `setup`, or set `path` to a checkout"
         return bad("framework on the node", f"{self.python} finds no package {package}", fix, Level.WARN)
+
+
+def _node_clock(said: dict[str, str]) -> Check:
+    """The node's clock against this machine's, as exactly as the wait for the job's end allows."""
+    lag = time.time() - float(said.get("time") or 0)
+    if -_SKEW_S < lag < _PROBE_LAG_S:
+        return ok("clock on the node", "agrees with this machine")
+    return bad("clock on the node", f"{-lag:+.0f} s against this machine", "let NTP set both clocks", Level.WARN)
+
+
+def _node_space(said: dict[str, str]) -> Check:
+    free = float(said.get("free") or 0) * 1024 / 1e9
+    text = f"{said.get('wrote', '?')} was written by the node, {free:.0f} GB free"
+    if free < _LEAST_FREE_GB:
+        return bad("trace folder on the node", text, "choose another --home: traces take gigabytes", Level.WARN)
+    return ok("trace folder on the node", text)

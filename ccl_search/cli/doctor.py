@@ -12,7 +12,7 @@ import typer
 from ccl_search.cli.output import HomeOption, JsonFlag, print_json, print_table
 
 if TYPE_CHECKING:
-    from launchers.diagnosis import Check
+    from launchers.checks import Check
     from launchers.target_file import TargetSettings
 
 _KEY = "ANTHROPIC_API_KEY"
@@ -31,7 +31,7 @@ def doctor(
     as_json: JsonFlag = False,
 ) -> None:
     """Check this machine, and a target; exit code 3 where something fails."""
-    from launchers.diagnosis import Level
+    from launchers.checks import Level
 
     folder = Path(home or "ccl-runs")
     found = list(_machine(folder))
@@ -49,7 +49,8 @@ def doctor(
 
 
 def _machine(folder: Path) -> Iterator[Check]:
-    from launchers.diagnosis import Level, bad, free_space, ok
+    from launchers.checks import Level, bad, ok
+    from launchers.diagnosis import free_space
 
     if os.environ.get(_KEY):
         yield ok("API key", f"{_KEY} is set")
@@ -61,7 +62,7 @@ def _machine(folder: Path) -> Iterator[Check]:
 
 
 def _sandbox() -> Check:
-    from launchers.diagnosis import Level, bad, ok
+    from launchers.checks import Level, bad, ok
     from policies.factory import sandbox_status
 
     status = sandbox_status()
@@ -75,7 +76,8 @@ def _sandbox() -> Check:
 
 
 def _target(target: TargetSettings, framework: str, folder: Path, patience: float | None) -> Iterator[Check]:
-    from launchers.diagnosis import Level, Probe, diagnose
+    from launchers.checks import Level
+    from launchers.diagnosis import Probe, diagnose
     from runs import catalogue
 
     environment = catalogue.environment(target.environment or "perlmutter-a100-4")

@@ -127,8 +127,8 @@ class Watch:
         accounts = self.client.account((job.job_id for job in missing), self._days(missing))
         self.answered = rows is not None or accounts is not None
         for job in missing:
-            own = latest(accounts or [], job.job_id, job.name)
-            found[job.job_id] = self._absent(job, own, rows is not None)
+            newest = latest(accounts or [], job.job_id, job.name)
+            found[job.job_id] = self._absent(job, newest, rows is not None)
         return found
 
     def _own(self, job: Watched, rows: list[QueueRow]) -> list[QueueRow]:

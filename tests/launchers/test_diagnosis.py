@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launchers import diagnosis
-from launchers.diagnosis import Level, Probe, diagnose
+from launchers.checks import Level
+from launchers.diagnosis import Probe, diagnose
 from launchers.target_file import TargetSettings, parse_target
 from runs import catalogue
 
@@ -103,3 +106,26 @@ def test_a_probe_that_fails_says_why(tmp_path: Path) -> None:
     probe = Probe(target, ENVIRONMENT, "torchtitan", catalogue.workload("wl4"), tmp_path, 60.0)
     (check,) = probe.checks()
     assert (check.level, "setup lines" in check.found, bool(check.fix)) == (Level.WARN, True, True)
+
+
+def test_a_probe_tells_of_the_nodes_clock_space_and_checkout(tmp_path: Path) -> None:
+    data = {"name": "x", "kind": "local", "framework": {"torchtitan": {"path": "/src/titan", "python": "python3"}}}
+    environment = replace(ENVIRONMENT, device=catalogue.device("tpu_v6e"))
+    probe = Probe(parse_target(data, "f"), environment, "torchtitan", catalogue.workload("wl4"), tmp_path, 60.0)
+    found = {check.name: check for check in probe.checks()}
+    assert {check.level for name, check in found.items() if "trace" not in name} == {Level.OK}, found
+    assert "a checkout at /src/titan" in found["framework on the node"].found
+    assert str(tmp_path) in found["trace folder on the node"].found
+
+
+@pytest.mark.parametrize(
+    ("said", "level"), [(0.0, Level.OK), (60.0, Level.OK), (-30.0, Level.WARN), (900.0, Level.WARN)]
+)
+def test_a_nodes_clock(said: float, level: Level) -> None:
+    check = diagnosis._node_clock({"time": str(int(time.time() - said))})
+    assert (check.level, bool(check.fix)) == (level, level is Level.WARN)
+
+
+def test_a_full_disk_on_the_node_is_a_warning() -> None:
+    check = diagnosis._node_space({"free": "1000", "wrote": "/scratch/x"})
+    assert (check.level, "/scratch/x" in check.found, "--home" in check.fix) == (Level.WARN, True, True)
