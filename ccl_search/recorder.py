@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ccl_search import constraints, repeats, trial_files
 from ccl_search.constraints import Limit
+from ccl_search.history import History
 from ccl_search.measuring import Measurement
 from ccl_search.portability.spec import told
 from ccl_search.proposers.base import Proposal, TrialView
-from ccl_search.settings import MAX_REPROPOSALS
 from ccl_search.stoppers import Outcome, Progress
 from ccl_search.suggestion import Suggestion
 from launchers.base import Handle
@@ -21,62 +21,70 @@ from policies.program import Policy
 from runs.objective import Objective
 from runs.plan import ParallelPlan
 from runs.space import config_key
-from runs.trial import Execution, FailureClass, TrialState
+from runs.trial import Execution, FailureClass, Fidelity, TrialState
 
 if TYPE_CHECKING:
     from ccl_search.pareto.guidance import Guidance
     from runs.store import Store, TrialRecord
 
-_NOT_REMEMBERED = frozenset({FailureClass.CANCELLED, FailureClass.TRACE_MISSING, FailureClass.METRIC_ERROR})
-
 
 class InFlight(NamedTuple):
-    """A trial without a result, with the number and the handle of its unfinished attempt (None: never submitted)."""
+    """A trial without a result: the executions that ended, and the number and handle of the attempt that did not.
+
+    `handle` None: there is no such attempt, or it was never submitted.
+    """
 
     suggestion: Suggestion
     attempt: int
     handle: Handle | None
+    done: list[Execution]
 
 
 @dataclass
 class Recorder:
-    """One run's record. `history` is in memory, the store is the truth: `Recorder.load` rebuilds one from the other."""
+    """One run's record. The history is in memory, the store is the truth: `Recorder.load` rebuilds one from the other.
+
+    `fidelity` is that of the run's target. What was measured cannot be had again for nothing, so that handles and
+    results wait for the disk; a simulation can.
+    """
 
     store: Store
     run_id: str
     objective: Objective
-    _rows: list[tuple[int, TrialView]] = field(default_factory=list)
+    fidelity: Fidelity = Fidelity.MEASURED
+    _past: History = field(default_factory=History)
     _began: dict[int, float] = field(default_factory=dict)
     _open: dict[int, tuple[int, Proposal, dict[str, Any]]] = field(default_factory=dict)
     limits: tuple[Limit, ...] = ()
     pareto: bool = False
 
     @classmethod
-    def load(cls, store: Store, run_id: str) -> Recorder:
+    def load(cls, store: Store, run_id: str, fidelity: Fidelity = Fidelity.MEASURED) -> Recorder:
         """The recorder of a run that is already in the store."""
         run = store.run(run_id)
         pareto = bool(run.options.get("settings", {}).get("pareto"))
-        recorder = cls(store, run.id, run.typed_objective(), limits=constraints.limits_of(run), pareto=pareto)
+        limits = constraints.limits_of(run)
+        recorder = cls(store, run.id, run.typed_objective(), fidelity, limits=limits, pareto=pareto)
         for trial in store.trials(run.id):
             if trial.state.is_finished:
-                recorder._rows.append((trial.iteration, view_of(trial, recorder.limits, recorder.objective)))
+                recorder._past.add(trial.iteration, view_of(trial, recorder.limits, recorder.objective))
         return recorder
 
     @property
     def history(self) -> tuple[TrialView, ...]:
         """Every finished trial in order."""
-        return tuple(view for _, view in self._rows)
+        return self._past.views
+
+    @property
+    def newest_policy(self) -> str:
+        """The source of the newest finished trial that has one, else empty."""
+        return self._past.newest_policy
 
     @property
     def seen(self) -> dict[str, TrialView]:
-        """Config key to the trial that tried it, for every config that is not to be launched again.
-
-        What the machines or the metric tools did is not held against a config.
-        """
-        views = (*self.history, *self.running)
-        return {
-            config_key(view.config): view for view in views if view.config is not None and not _may_be_repeated(view)
-        }
+        """Config key to the trial that tried it or is in flight, for configs that are not to be launched again."""
+        flying = {config_key(view.config): view for view in self.running if view.config is not None}
+        return {**self._past.tried, **flying}
 
     @property
     def running(self) -> tuple[TrialView, ...]:
@@ -89,20 +97,22 @@ class Recorder:
     @property
     def next_iteration(self) -> int:
         """The first iteration that is neither over nor has a trial in flight."""
-        under_way = {iteration for iteration, _, _ in self._open.values()}
-        iteration = 0
-        while iteration in under_way or self._is_over(iteration):
-            iteration += 1
-        return iteration
+        return self._past.first_open({iteration for iteration, _, _ in self._open.values()})
 
-    def progress(self, seconds: float) -> Progress:
-        """What the stoppers look at: the last trial of every iteration that is over, and what was spent."""
-        last = {iteration: view for iteration, view in self._rows if self._is_over(iteration)}
-        scores = self._steady_scores(list(last.values()))
-        outcomes = [Outcome(view.state, s, view.failure) for view, s in zip(last.values(), scores, strict=True)]
-        spent = self.store.totals(self.run_id)
-        begun = max(0, self.next_iteration - 1)
-        return Progress(outcomes, spent.known_llm_cost_usd, spent.known_xpu_hours, seconds, begun)
+    def progress(self, seconds: float, outcomes: bool = True, spending: bool = True) -> Progress:
+        """What the stoppers look at: the last trial of every iteration that is over, and what was spent.
+
+        Outcomes and spending are left out where no stopper looks at them: they cost more the longer a search is.
+        """
+        found = Progress(seconds=seconds, begun=max(0, self.next_iteration - 1))
+        if outcomes:
+            last = list(self._past.over)
+            scores = self._steady_scores(last)
+            found.outcomes = [Outcome(view.state, s, view.failure) for view, s in zip(last, scores, strict=True)]
+        if spending:
+            spent = self.store.totals(self.run_id)
+            found.known_cost_usd, found.xpu_hours = spent.known_llm_cost_usd, spent.known_xpu_hours
+        return found
 
     def trial_dir(self, number: int) -> Path:
         """The trial's own folder."""
@@ -123,7 +133,7 @@ class Recorder:
             self.run_id, self._new_trial(iteration, proposal, config, state, failure, evidence, seconds)
         )
         view = self._view(number, state, config, proposal, failure=failure, evidence=evidence)
-        self._rows.append((iteration, view))
+        self._past.add(iteration, view)
         return view
 
     def accept(
@@ -136,13 +146,17 @@ class Recorder:
         self._open[number] = (iteration, proposal, config)
         return number
 
-    def prepare(self, number: int, plan: ParallelPlan, card: str, script: str) -> None:
-        """Record what exactly will be launched."""
-        self.store.prepare_trial(self.run_id, number, plan=plan, card=card, script=script, num_xpus=plan.world_size)
+    def prepare(self, number: int, card: str, script: str) -> None:
+        """Record what exactly will be launched by somebody else."""
+        self.store.prepare_trial(self.run_id, number, card=card, script=script)
 
-    def attempt_log(self, number: int) -> _AttemptLog:
-        """Where the executor writes the trial's attempts."""
-        return _AttemptLog(self.store, self.run_id, number)
+    def attempt_log(self, number: int, card: str, script: str) -> _AttemptLog:
+        """Where the executor writes the trial's attempts, the first with what exactly is launched."""
+        return _AttemptLog(self.store, self.run_id, number, card, script, self._is_durable)
+
+    @property
+    def _is_durable(self) -> bool:
+        return self.fidelity is not Fidelity.SIMULATED
 
     def settle_baseline(self, measurement: Measurement) -> None:
         """Fix the missing baselines of a composite objective at the first trial that has all its metrics above 0."""
@@ -183,7 +197,7 @@ class Recorder:
             ),
             traces=traces,
         )
-        self.store.finish_trial(self.run_id, number, outcome)
+        self.store.finish_trial(self.run_id, number, outcome, durable=self._is_durable)
         view = replace(
             self._view(number, state, config, proposal, failure=measurement.failure, evidence=measurement.evidence),
             metrics=measurement.numbers,
@@ -192,7 +206,7 @@ class Recorder:
             score_spread=repeats.score_spread(measurement.values, self.objective),
             portability=told(measurement.values),
         )
-        self._rows.append((iteration, view))
+        self._past.add(iteration, view)
         return view
 
     def in_flight(self) -> list[InFlight]:
@@ -206,13 +220,10 @@ class Recorder:
             self._open[trial.number] = (trial.iteration, proposal, trial.config)
             suggestion = Suggestion(trial.number, trial.iteration, trial.config, plan, proposal)
             attempts = self.store.attempts(self.run_id, trial.number)
+            done = repeats.done(attempts, self.trial_dir(trial.number), self.fidelity)
             last = attempts[-1] if attempts and attempts[-1].finished is None else None
-            found.append(InFlight(suggestion, last.number if last else 0, last.handle if last else None))
+            found.append(InFlight(suggestion, last.number if last else 0, last.handle if last else None, done))
         return found
-
-    def finished_repeats(self, number: int) -> list[Execution]:
-        """The executions of a trial's repeats that an earlier process brought to their end."""
-        return repeats.done(self.store.attempts(self.run_id, number), self.trial_dir(number))
 
     def guidance(self) -> Guidance:
         """The front so far, for the proposer of a Pareto search."""
@@ -248,17 +259,6 @@ class Recorder:
                 self.store.set_option(self.run_id, REFERENCE, reference)
         self.store.finish_run(self.run_id, RunStatus(status), reason)
 
-    def _is_over(self, iteration: int) -> bool:
-        views = [view for row, view in self._rows if row == iteration]
-        if not views:
-            return False
-        launched = any(view.failure is None or not _is_refused(view) for view in views)
-        gave_up = any(view.failure is FailureClass.PROPOSAL_FAILED for view in views)
-        only_cancelled = launched and all(view.state is TrialState.CANCELLED or _is_refused(view) for view in views)
-        if only_cancelled:
-            return False
-        return launched or gave_up or iteration == 0 or len(views) > MAX_REPROPOSALS
-
     def _new_trial(
         self,
         iteration: int,
@@ -271,8 +271,7 @@ class Recorder:
     ) -> Any:
         from runs.store import NewTrial
 
-        parent = next((view.policy_source for view in reversed(self.history) if view.policy_source), None)
-        parent_id = Policy(parent).sha256 if parent else None
+        parent_id = Policy(self.newest_policy).sha256 if self.newest_policy else None
         return NewTrial(
             iteration=iteration,
             policy_source=proposal.source or None,
@@ -311,12 +310,15 @@ class _AttemptLog:
     store: Store
     run_id: str
     number: int
+    card: str
+    script: str
+    durable: bool
 
     def begin(self) -> int:
-        return self.store.begin_attempt(self.run_id, self.number)
+        return self.store.begin_attempt(self.run_id, self.number, card=self.card, script=self.script)
 
     def submitted(self, attempt: int, handle: Handle) -> None:
-        self.store.set_handle(self.run_id, self.number, attempt, handle)
+        self.store.set_handle(self.run_id, self.number, attempt, handle, durable=self.durable)
 
     def finished(self, attempt: int, execution: Execution) -> None:
         self.store.finish_attempt(self.run_id, self.number, attempt, execution)
@@ -338,17 +340,6 @@ def view_of(trial: TrialRecord, limits: tuple[Limit, ...] = (), objective: Objec
         violations=constraints.violations(limits, trial.metrics) if succeeded else (),
         score_spread=repeats.score_spread(trial.metrics, objective) if objective is not None else None,
         portability=told(trial.metrics),
-    )
-
-
-def _may_be_repeated(view: TrialView) -> bool:
-    failure = view.failure
-    return failure is not None and (failure.is_transient or failure in _NOT_REMEMBERED)
-
-
-def _is_refused(view: TrialView) -> bool:
-    return view.failure is not None and (
-        view.failure.is_refusal or view.failure in (FailureClass.POLICY_ERROR, FailureClass.PROPOSAL_FAILED)
     )
 
 

@@ -75,20 +75,31 @@ def marked(log: AttemptLog, repeat: int) -> AttemptLog:
     return _MarkedLog(log, repeat)
 
 
-def done(attempts: Sequence[AttemptRecord], trial_dir: Path) -> list[Execution]:
-    """The executions of the repeats that an earlier process brought to their end."""
-    kept = [found for found in attempts if found.state is TrialState.SUCCEEDED and "repeat" in found.provenance]
-    return [
-        Execution(
-            TrialState.SUCCEEDED,
-            trace_dir=folder(trial_dir, found.provenance["repeat"]) / "trace",
-            fidelity=Fidelity(found.provenance["fidelity"]),
-            seconds=found.seconds,
-            xpu_hours=found.xpu_hours,
-            provenance={key: value for key, value in found.provenance.items() if key not in ("repeat", "fidelity")},
-        )
-        for found in kept
-    ]
+def done(attempts: Sequence[AttemptRecord], trial_dir: Path, fidelity: Fidelity) -> list[Execution]:
+    """The executions that an earlier process brought to their end: those to be measured, and a last that failed.
+
+    A failure of the machines is none of them: it is to be tried again. `fidelity` is that of attempts that say none.
+    """
+    ended = [found for found in attempts if found.state is TrialState.SUCCEEDED]
+    last = attempts[-1] if attempts else None
+    if last is not None and last.failure is not None and not last.failure.is_transient:
+        ended.append(last)
+    return [_execution(found, trial_dir, fidelity) for found in ended]
+
+
+def _execution(attempt: AttemptRecord, trial_dir: Path, fidelity: Fidelity) -> Execution:
+    said = dict(attempt.provenance)
+    place = folder(trial_dir, said.pop("repeat", 0)) / "trace"
+    return Execution(
+        attempt.state,
+        failure=attempt.failure,
+        evidence=attempt.evidence,
+        trace_dir=place if attempt.state is TrialState.SUCCEEDED else None,
+        fidelity=Fidelity(said.pop("fidelity", fidelity)),
+        seconds=attempt.seconds,
+        xpu_hours=attempt.xpu_hours,
+        provenance=said,
+    )
 
 
 def combined(executions: Sequence[Execution]) -> Execution:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 
-from ccl_search import measuring, repeats, trial_files
-from ccl_search.execution import Executor
+from ccl_search import measuring, repeats, rerun, trial_files
+from ccl_search.execution import AttemptLog, Executor
 from ccl_search.fleet import Fleet
 from ccl_search.interrupt import MOST_SIGNALS, Interrupt
 from ccl_search.observer import Observer
@@ -15,7 +17,7 @@ from ccl_search.portability.metric import PortabilityTool
 from ccl_search.problem import Problem
 from ccl_search.proposers.base import Proposer, ProposerExhaustedError, TrialView
 from ccl_search.proposing import Proposing
-from ccl_search.recorder import Recorder
+from ccl_search.recorder import InFlight, Recorder
 from ccl_search.settings import SearchSettings
 from ccl_search.stoppers import Progress, first_reason
 from ccl_search.suggestion import Suggestion
@@ -24,6 +26,7 @@ from launchers.base import Job
 from policies.runner import PolicyRunner
 from runs.errors import CclSearchError
 from runs.metric import MetricValue
+from runs.objective import Objective
 from runs.trial import Execution, FailureClass, TrialState
 
 FINISHED = "finished"
@@ -55,6 +58,8 @@ class Search:
     portability: PortabilityTool | None = None
     stop_reason: str = ""
     _pending: Suggestion | None = None
+    _left: list[Suggestion] | None = None
+    _script: tuple[Objective, str] | None = None
     _started: float = field(default_factory=time.monotonic)
 
     @property
@@ -80,11 +85,23 @@ class Search:
     def ask(self) -> Suggestion | None:
         """The next config to launch; the same one again until it is told. None when the search is over.
 
-        Iterations whose every proposal was refused are passed over. `stop_reason` says why the search ended.
+        First come those that were asked for and never told before the search was reopened. Iterations whose every
+        proposal was refused are passed over. `stop_reason` says why the search ended. The trial's folder
+        (`recorder.trial_dir`) has the policy, the card and a script already.
         """
+        if self._left is None:
+            self._left = [found.suggestion for found in self.recorder.in_flight()]
         if self._pending is None:
-            self._pending = self._next()
+            self._pending = self._left.pop(0) if self._left else self._next()
+            if self._pending is not None:
+                self._hand_out(self._pending)
         return self._pending
+
+    def _hand_out(self, suggestion: Suggestion) -> None:
+        """Write down what somebody else is going to run."""
+        card, script = self._texts(suggestion)
+        self._write_entry(suggestion, card, script)
+        self.recorder.prepare(suggestion.number, card, script)
 
     def _next(self) -> Suggestion | None:
         while True:
@@ -164,15 +181,36 @@ class Search:
                 self.observer.notice(f"a trial in flight was lost: {error}")
 
     def _execute(self, suggestion: Suggestion, executor: Executor) -> Sequence[Execution]:
-        log = self.recorder.attempt_log(suggestion.number)
-        return repeats.execute(self._job(suggestion), executor, log, self.settings.repeats)
+        job, log = self._job(suggestion)
+        return repeats.execute(job, executor, log, self.settings.repeats)
 
-    def _job(self, suggestion: Suggestion) -> Job:
+    def _job(self, suggestion: Suggestion) -> tuple[Job, AttemptLog]:
+        """The job of a trial and the log of its attempts, with all that is known before a launch written down."""
+        card, script = self._texts(suggestion)
+        directory = self._write_entry(suggestion, card, script)
+        job = trial_files.job_for(self.problem, self.settings, self.run_id, directory, suggestion, script)
+        return job, self.recorder.attempt_log(suggestion.number, card, script)
+
+    def _texts(self, suggestion: Suggestion) -> tuple[str, str]:
+        """The trial's card and script."""
+        objective = self.recorder.objective
+        if self._script is None or self._script[0] != objective:
+            limits = self.recorder.limits
+            self._script = (objective, rerun.script(self.problem, self.settings, self.target, objective, limits))
+        return trial_files.card_yaml(self.problem, suggestion.plan), self._script[1]
+
+    def _write_entry(self, suggestion: Suggestion, card: str, script: str) -> Path:
         directory = self.recorder.trial_dir(suggestion.number)
-        job = trial_files.job_for(self.problem, self.settings, self.run_id, directory, suggestion)
-        card = (directory / "card.yaml").read_text(encoding="utf-8")
-        self.recorder.prepare(suggestion.number, suggestion.plan, card, job.script)
-        return job
+        trial_files.write_entry(directory, suggestion, card, script, self._target_file)
+        return directory
+
+    @cached_property
+    def _target_file(self) -> str | None:
+        return rerun.target_yaml(self.target)
+
+    @cached_property
+    def _lacking(self) -> list[str]:
+        return trial_files.environment_findings(self.problem)
 
     def _leave(self, reason: str) -> None:
         self.recorder.finish(INTERRUPTED, reason)
@@ -203,26 +241,32 @@ class Search:
     def _reason_to_stop(self) -> str | None:
         if self.interrupt.stop_requested:
             return "stopped by the user"
-        return first_reason(self.settings.stoppers(), self.progress)
+        settings = self.settings
+        spending = settings.max_cost_usd is not None or settings.max_xpu_hours is not None
+        seconds = time.monotonic() - self._started
+        seen = self.recorder.progress(seconds, outcomes=settings.patience is not None, spending=spending)
+        return first_reason(settings.stoppers(), seen)
 
     def _take_up(self, executor: Executor) -> None:
-        """Wait for, or repeat, the trials that were in flight when the run's last process ended."""
-        for suggestion, attempt, handle in self.recorder.in_flight():
+        """Bring the trials to their end that were in flight when the run's last process ended."""
+        for left in self.recorder.in_flight():
             if self.interrupt.stop_requested:
                 return
-            job = self._job(suggestion)
-            log = self.recorder.attempt_log(suggestion.number)
-            done = self.recorder.finished_repeats(suggestion.number)
-            execution = None
-            if handle is not None:
-                again = replace(repeats.job_of(job, len(done)), attempt=attempt)
-                watched = repeats.marked(log, len(done)) if self.settings.repeats > 1 else log
-                execution = executor.reattach(again, handle, watched)
-            if execution is None or (execution.failure is not None and execution.failure.is_transient):
-                self.observer.notice(f"trial {suggestion.number} was in flight and is repeated")
-            else:
-                done = [*done, execution]
-            self._settle(suggestion, repeats.execute(job, executor, log, self.settings.repeats, done))
+            job, log = self._job(left.suggestion)
+            done = [*left.done, *self._awaited(left, job, log, executor)]
+            if not done:
+                self.observer.notice(f"trial {left.suggestion.number} was in flight and is repeated")
+            self._settle(left.suggestion, repeats.execute(job, executor, log, self.settings.repeats, done))
+
+    def _awaited(self, left: InFlight, job: Job, log: AttemptLog, executor: Executor) -> list[Execution]:
+        """What became of the attempt that an earlier process submitted, unless it is lost or the machines failed it."""
+        if left.handle is None:
+            return []
+        again = replace(repeats.job_of(job, len(left.done)), attempt=left.attempt)
+        watched = repeats.marked(log, len(left.done)) if self.settings.repeats > 1 else log
+        execution = executor.reattach(again, left.handle, watched)
+        lost = execution is None or (execution.failure is not None and execution.failure.is_transient)
+        return [] if execution is None or lost else [execution]
 
     def _settle(self, suggestion: Suggestion, executions: Sequence[Execution]) -> TrialView:
         execution = repeats.combined(executions)
@@ -238,7 +282,7 @@ class Search:
         """The execution with what keeps its folder from being a benchmark entry, which the user is told as well."""
         directory = self.recorder.trial_dir(number)
         trial_files.write_execution(directory, execution)
-        findings = trial_files.entry_findings(directory, self.problem)
+        findings = [*trial_files.step_findings(directory, self.problem), *self._lacking]
         for text in findings:
             self.observer.notice(f"trial {number} is no complete benchmark entry: {text}")
         return replace(execution, provenance={**execution.provenance, "entry_findings": findings})

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ccl_search import rerun
 from launchers.base import Job
 from runs.metric import MetricValue
 from runs.trial import Execution
@@ -44,9 +44,11 @@ def card_yaml(problem: Problem, plan: ParallelPlan) -> str:
     return to_yaml(with_plan(problem.card, plan, RECORDED_STEPS))
 
 
-def job_for(problem: Problem, settings: SearchSettings, run_id: str, directory: Path, suggestion: Suggestion) -> Job:
-    """The job of a suggestion, with what is known before the launch written into the trial's folder."""
-    job = Job(
+def job_for(
+    problem: Problem, settings: SearchSettings, run_id: str, directory: Path, suggestion: Suggestion, script: str = ""
+) -> Job:
+    """The job of a suggestion. `script` repeats the trial (see `ccl_search.rerun`)."""
+    return Job(
         run_id=run_id,
         trial=suggestion.number,
         attempt=1,
@@ -55,35 +57,49 @@ def job_for(problem: Problem, settings: SearchSettings, run_id: str, directory: 
         environment=problem.environment,
         config=suggestion.config,
         plan=suggestion.plan,
-        script=_script(problem, settings),
+        script=script,
         time_limit_s=settings.time_limit_s or DEFAULT_TIME_LIMIT_S,
         settings=dict(settings.extras),
         command=command_of(problem, settings, suggestion.config, suggestion.plan),
     )
-    directory.mkdir(parents=True, exist_ok=True)
-    _write(directory / "card.yaml", card_yaml(problem, suggestion.plan))
+
+
+def write_entry(directory: Path, suggestion: Suggestion, card: str, script: str, target: str | None) -> None:
+    """Put what is known before a launch into the trial's folder; `target` is the text of the target file."""
+    _write(directory / "card.yaml", card)
     _write(directory / "policy.py", suggestion.proposal.source)
     _write(directory / "config.json", json.dumps(suggestion.config, indent=2) + "\n")
-    _write(directory / "script.sh", job.script)
-    return job
+    _write(directory / "script.sh", script)
+    if target is not None:
+        _write(directory / rerun.TARGET_FILE, target)
 
 
 def write_metrics(directory: Path, values: Mapping[str, MetricValue], score: float | None) -> None:
-    """Put the metric values beside the trace."""
-    document: dict[str, Any] = {"score": score, "metrics": {name: value.as_dict() for name, value in values.items()}}
-    _write(directory / "metrics.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
+    """Put the metric values beside the trace, one a line."""
+    # the encoder in C writes no indentation, and the one in Python takes longer than the rest of the file's making
+    lines = [f"  {json.dumps(name)}: {json.dumps(value.as_dict(), allow_nan=False)}" for name, value in values.items()]
+    values_text = "\n" + ",\n".join(lines) + "\n " if lines else ""
+    score_text = json.dumps(score, allow_nan=False)
+    _write(directory / "metrics.json", f'{{\n "score": {score_text},\n "metrics": {{{values_text}}}\n}}\n')
 
 
-def entry_findings(directory: Path, problem: Problem) -> list[str]:
-    """What keeps a trial's folder from being a benchmark entry: too few steps, an incomplete environment.
+def environment_findings(problem: Problem) -> list[str]:
+    """What the environment of a search lacks for its trials to be benchmark entries; the same for each of them."""
+    from runs.entry import check_environment
+
+    return [f"{found.code}: {found.message}" for found in check_environment(problem.card)]
+
+
+def step_findings(directory: Path, problem: Problem) -> list[str]:
+    """Whether a trial made too few steps to be a benchmark entry.
 
     The card, script, trace and metric values are the search's own doing and are there.
     """
-    from runs.entry import check_environment, check_steps
+    from runs.entry import check_steps
 
     facts = _execution_facts(directory / EXECUTION)
     steps = check_steps(problem.workload, *(facts.get(key) for key in STEP_KEYS))
-    return [f"{found.code}: {found.message}" for found in (*steps, *check_environment(problem.card))]
+    return [f"{found.code}: {found.message}" for found in steps]
 
 
 def write_execution(directory: Path, execution: Execution) -> None:
@@ -105,9 +121,18 @@ def _execution_facts(path: Path) -> dict[str, Any]:
 
 def trace_files(directory: Path) -> list[FileFacts]:
     """Every file under the `trace` folders of the trial and its repeats, with size and hash, in the order of paths."""
-    folders = [directory / "trace", *directory.glob("repeats/*/trace")]
-    found = sorted(path for folder in folders for path in folder.rglob("*") if path.is_file())
-    return [FileFacts(str(path.relative_to(directory)), path.stat().st_size, sha256_of(path)) for path in found]
+    found = sorted(path for folder in trace_folders(directory) for path in folder.rglob("*") if path.is_file())
+    return [facts_of(path, directory) for path in found]
+
+
+def trace_folders(directory: Path) -> list[Path]:
+    """The `trace` folders of a trial: its own, and those of its repeats."""
+    return [directory / "trace", *sorted(directory.glob("repeats/*/trace"))]
+
+
+def facts_of(path: Path, directory: Path) -> FileFacts:
+    """The facts of a file below a trial's folder."""
+    return FileFacts(str(path.relative_to(directory)), path.stat().st_size, sha256_of(path))
 
 
 def sha256_of(path: Path) -> str:
@@ -131,22 +156,6 @@ def command_of(
         return None
     told = settings.extras.get("framework")
     return problem.framework.command(config, plan, problem.workload, problem.environment, told)
-
-
-def _script(problem: Problem, settings: SearchSettings) -> str:
-    target = settings.target if "kind" not in settings.extras or settings.extras["kind"] == settings.target else ""
-    words = ["ccl-search", "run", "--card", "card.yaml", "--policy", "policy.py", "--iterations", "0"]
-    words += ["--target", target or str(Path(settings.target).resolve()), "--home", "repeat"]
-    words += ["--sandbox", settings.sandbox]
-    for term in problem.objective.terms:
-        words += ["--objective", term.spec.name]
-    return (
-        "#!/usr/bin/env bash\n"
-        "# Repeats this trial: the card and the policy beside this script, one trial, on the same target.\n"
-        "set -euo pipefail\n"
-        'cd "$(dirname "$0")"\n'
-        f"{shlex.join(words)}\n"
-    )
 
 
 def _write(path: Path, text: str) -> None:

@@ -21,7 +21,7 @@ starts the CLI says `from runs.store import Store` inside the function that open
 
     store.add_trial(run_id, NewTrial) -> number           queued; a refusal is added as pruned, with its class, at once
     store.prepare_trial(run_id, number, *, plan=None, card="", script="", num_xpus=None)   what will be launched
-    store.begin_attempt(run_id, number) -> attempt        the trial runs
+    store.begin_attempt(run_id, number, *, card="", script="") -> attempt         the trial runs
     store.set_handle(run_id, number, attempt, handle)     committed before anybody waits
     store.finish_attempt(run_id, number, attempt, execution)
     store.finish_trial(run_id, number, TrialOutcome)      state, metrics, score, traces: one transaction

@@ -63,8 +63,7 @@ class NewTrial:
     """A proposal: its policy, the config it gave (None when it gave none), and the ledger rows that led to it.
 
     `state` is queued; a refused proposal is `PRUNED` with the class in `failure`, one without a config `FAILED`.
-    `card` and `script` are what will be launched, where that is known already. `proposer_seconds` is what the
-    proposal took, `screening` what a screen said of it.
+    `proposer_seconds` is what the proposal took, `screening` what a screen said of it.
     """
 
     iteration: int
@@ -78,8 +77,6 @@ class NewTrial:
     evidence: str = ""
     plan: ParallelPlan | None = None
     num_xpus: int | None = None
-    card: str = ""
-    script: str = ""
     proposer_seconds: float | None = None
     proposed: datetime | None = None
     screening: Screening | None = None

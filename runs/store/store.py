@@ -34,6 +34,7 @@ class Store(RunPart, TrialPart, ScreeningPart, ReadPart):
         self.ledger = SqlLedger(database, home)
         self._lock = lock
         self._lock_path = lock_path
+        self._found: set[str] = set()
 
     @classmethod
     def open(
@@ -116,8 +117,10 @@ class Store(RunPart, TrialPart, ScreeningPart, ReadPart):
             BadInputError: there is no such run.
             StoreError: the folder cannot be made.
         """
-        with self._database.reading() as session:
-            run_row(session, run_id)
+        if run_id not in self._found:  # a run that was there stays
+            with self._database.reading() as session:
+                run_row(session, run_id)
+            self._found.add(run_id)
         return self._folder(self.home / "runs" / run_id)
 
     def trial_dir(self, run_id: str, number: int) -> Path:

@@ -71,13 +71,18 @@ class TrialPart(Part):
             row.card = clean(card) or row.card
             row.script = clean(script) or row.script
 
-    def begin_attempt(self, run_id: str, number: int) -> int:
-        """Start an attempt at a trial, which is running from now on; the attempt's number, from 0."""
+    def begin_attempt(self, run_id: str, number: int, *, card: str = "", script: str = "") -> int:
+        """Start an attempt at a trial, which is running from now on; the attempt's number, from 0.
+
+        `card` and `script` are what is launched; what is not given stays.
+        """
+        texts = {"card": clean(card), "script": clean(script)}
         with self._database.transaction(durable=False) as session:
             key = _open_key(session, run_id, number)
             moment = now()
-            running = {"key": key, "state": TrialState.RUNNING.value, "launched": moment}
-            execute(session, _RUNS_NOW, running)
+            given = {name: text for name, text in texts.items() if text}
+            running = {"state": TrialState.RUNNING.value, **given}
+            execute(session, _LAUNCHED.values(dict.fromkeys(running)), {"key": key, "moment": moment, **running})
             attempt = int(execute(session, _NEXT_ATTEMPT, {"key": key}).scalar_one())
             execute(session, insert(AttemptRow), _new_attempt(key, attempt, moment))
             return attempt
@@ -199,7 +204,7 @@ _STATE = select(TrialRow.id, TrialRow.state).where(
     TrialRow.run_id == bindparam("run"), TrialRow.number == bindparam("trial")
 )
 _TRIAL = update(TrialRow).where(col(TrialRow.id) == bindparam("key"))
-_RUNS_NOW = _TRIAL.values(state=bindparam("state"), launched=func.coalesce(TrialRow.launched, bindparam("launched")))
+_LAUNCHED = _TRIAL.values(launched=func.coalesce(TrialRow.launched, bindparam("moment")))
 _OWN_TRIAL = select(TrialRow.id).where(TrialRow.run_id == bindparam("of_run"), TrialRow.number == bindparam("of_trial"))
 _ATTEMPT = update(AttemptRow).where(
     col(AttemptRow.trial_id) == _OWN_TRIAL.scalar_subquery(), col(AttemptRow.number) == bindparam("of_attempt")
@@ -227,8 +232,8 @@ def _new_trial(trial: NewTrial, run_id: str, number: int, policy: str | None) ->
         "evidence": redact(trial.evidence),
         "config": None if trial.config is None else dump(trial.config, "config"),
         "config_key": None if trial.config is None else config_key(trial.config),
-        "card": clean(trial.card),
-        "script": clean(trial.script),
+        "card": "",
+        "script": "",
         "policy_id": policy,
         "rationale": clean(trial.rationale),
         "provenance": "{}",

@@ -132,23 +132,51 @@ def test_repeats_made_before_a_crash_are_not_made_again(tmp_path: Path) -> None:
     assert len(found) == 3
 
 
+@dataclass
+class Attempt:
+    """What `repeats.done` reads of an attempt."""
+
+    state: TrialState
+    provenance: dict[str, Any]
+    failure: FailureClass | None = None
+    evidence: str = ""
+    seconds: float | None = 10.0
+    xpu_hours: float | None = 0.5
+
+
 def test_finished_repeats_are_read_from_the_attempts(tmp_path: Path) -> None:
     _, _, log = executed(tmp_path, 2, OK, OK)
 
-    @dataclass
-    class Attempt:
-        state: TrialState
-        provenance: dict[str, Any]
-        seconds: float | None = 10.0
-        xpu_hours: float | None = 0.5
-
     attempts: Any = [Attempt(row.state, row.provenance) for _, row in log.rows]
-    attempts.append(Attempt(TrialState.FAILED, {"repeat": 2}))
-    found = repeats.done(attempts, tmp_path)
+    attempts.append(Attempt(TrialState.FAILED, {"repeat": 2}, FailureClass.NODE_FAILURE))
+    found = repeats.done(attempts, tmp_path, Fidelity.SIMULATED)
 
     assert [execution.trace_dir for execution in found] == [tmp_path / "trace", tmp_path / "repeats" / "1" / "trace"]
     assert [execution.provenance for execution in found] == [{"job": 7}] * 2
     assert all(execution.fidelity is Fidelity.MEASURED for execution in found)
+
+
+def test_a_last_attempt_that_the_config_failed_is_not_made_again_and_one_that_the_machines_failed_is(
+    tmp_path: Path,
+) -> None:
+    lost = Attempt(TrialState.FAILED, {}, FailureClass.PREEMPTED, "preempted")
+    out = Attempt(TrialState.FAILED, {"job": 8}, FailureClass.OOM, "CUDA out of memory")
+    attempts: Any = [lost, out]
+    again: Any = [out, lost]
+
+    (found,) = repeats.done(attempts, tmp_path, Fidelity.MEASURED)
+
+    assert (found.failure, found.evidence, found.trace_dir) == (FailureClass.OOM, "CUDA out of memory", None)
+    assert repeats.done(again, tmp_path, Fidelity.MEASURED) == []
+
+
+def test_an_attempt_that_says_no_fidelity_has_that_of_its_run(tmp_path: Path) -> None:
+    attempts: Any = [Attempt(TrialState.SUCCEEDED, {"backend": "flow"})]
+
+    (found,) = repeats.done(attempts, tmp_path, Fidelity.SIMULATED)
+
+    assert (found.fidelity, found.trace_dir) == (Fidelity.SIMULATED, tmp_path / "trace")
+    assert (found.seconds, found.xpu_hours, found.provenance) == (10.0, 0.5, {"backend": "flow"})
 
 
 def measured(*steps: float) -> list[Measurement]:
