@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from pathlib import Path
 
@@ -58,7 +59,11 @@ class AstraInputs:
 
     def where(self, rank: int, node: EtNode) -> str:
         """What messages call a node."""
-        return f"{self.trace_path(rank)}: node {node.id} ({node.name})"
+        return f"{self._names[rank]}: node {node.id} ({node.name})"
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return [str(self.trace_path(rank)) for rank in range(self.ranks)]
 
 
 def trace_path(prefix: Path, rank: int) -> Path:

@@ -46,13 +46,22 @@ class Finding:
 
 def check(inputs: AstraInputs) -> tuple[Finding, ...]:
     """Everything that is wrong with a run, errors first; alike findings beyond the third are counted, not listed."""
+    return examine(inputs)[1]
+
+
+def examine(inputs: AstraInputs, rehearse: bool = True) -> tuple[Calls, tuple[Finding, ...]]:
+    """What every node does, and the findings of `check`.
+
+    Without `rehearse` the order of collectives is not tried out; the run itself then refuses one that never ends.
+    """
     calls, findings = _operations(inputs)
     findings += [*_check_traces(inputs), *_check_system(inputs, calls), *_check_groups(inputs, calls)]
     if not any(one.severity == "error" for one in findings):
-        findings += [Finding("error", *one) for one in match_calls(inputs, calls)]
+        findings += [Finding("error", *one) for one in match_calls(inputs, calls, rehearse)]
     findings += [Finding(*one) for one in check_network(inputs, calls)]
     findings += _check_sizes(inputs, calls)
-    return tuple(sorted(_thinned(findings), key=lambda one: ("error", "warning", "note").index(one.severity)))
+    order = ("error", "warning", "note")
+    return calls, tuple(sorted(_thinned(findings), key=lambda one: order.index(one.severity)))
 
 
 def require(findings: Iterable[Finding], tool: str = "flow") -> None:
