@@ -12,10 +12,12 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 from sqlmodel import Session, select
 
-from runs.store import schema_1, schema_2, schema_3
 from runs.store.encoding import sha256, stamp
 from runs.store.engine import Database
 from runs.store.errors import StoreError
+from runs.store.schema_1 import TABLES as FIRST_TABLES
+from runs.store.schema_2 import TABLES as SCREEN_TABLES
+from runs.store.schema_3 import STATEMENTS as DROP_STATEMENTS
 from runs.store.tables import MetaRow, MigrationRow
 from runs.store.views import VIEW_NAMES, view_statements
 
@@ -53,9 +55,9 @@ def _create(tables: Sequence[str]) -> Callable[[Connection], None]:
 
 
 MIGRATIONS: tuple[Migration, ...] = (
-    Migration(1, "first schema", _create(schema_1.TABLES)),
-    Migration(2, "decisions of screens", _create(schema_2.TABLES)),
-    Migration(3, "when trace files were dropped", _create(schema_3.STATEMENTS)),
+    Migration(1, "first schema", _create(FIRST_TABLES)),
+    Migration(2, "decisions of screens", _create(SCREEN_TABLES)),
+    Migration(3, "when trace files were dropped", _create(DROP_STATEMENTS)),
 )
 
 
