@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def run_summary(store: Store, run_id: str, seconds: float | None = None) -> dict[str, Any]:
     """The one object of `run --json`. `cost_usd` is None where a part of it is unknown."""
-    from ccl_search import repeats
+    from ccl_search import constraints, repeats
 
     run = store.run(run_id)
     totals = store.totals(run.id)
@@ -36,6 +36,7 @@ def run_summary(store: Store, run_id: str, seconds: float | None = None) -> dict
         "ties": repeats.ties(best, trials, objective) if best else [],
         "front": None if front is None else [point.trial for point in front.members],
         "constraints": list(run.options.get("settings", {}).get("constraints") or ()),
+        "limits": [limit.text for limit in constraints.limits_of(run)],
         "infeasible": _infeasible(run, trials),
         "warnings": repeats.warnings(run, best),
         "trials": sum(totals.trials.values()),
@@ -149,6 +150,9 @@ def closing_lines(summary: dict[str, Any]) -> str:
     """What a person reads when a run has ended."""
     best = summary["best"]
     counts = f"{summary['trials']} trials, {summary['failed']} failed, {summary['pruned']} refused before launch"
+    if best is None and summary["infeasible"]:
+        bounds = " and ".join(summary["limits"])
+        return f"run {summary['run_id']}: {counts}; {summary['infeasible']} ran, none of them within {bounds}"
     if best is None:
         return f"run {summary['run_id']}: {counts}; no trial succeeded"
     said = "".join(f"{line}\n" for line in _remarks(summary))
@@ -179,7 +183,7 @@ def _remarks(summary: dict[str, Any]) -> list[str]:
         names = ", ".join(map(str, summary["front"]))
         found.append(f"front trials {names}; `ccl-search pareto {summary['run_id']}`")
     if summary["infeasible"]:
-        bounds = " and ".join(summary["constraints"])
+        bounds = " or ".join(summary["limits"])
         found.append(f"{summary['infeasible']} trials ran but break {bounds}; they are no candidates")
     return [*found, *(f"warning: {text}" for text in summary["warnings"])]
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ccl_search import constraints
 from ccl_search.portability.metric import BASIS, PortabilityTool
 from ccl_search.portability.spec import NAME as PORTABILITY
 from ccl_search.portability.spec import concerns
@@ -112,7 +113,8 @@ def verify(published: Published, runner: PolicyRunner | None = None) -> Verifica
     trials = opening.trials(published)
     with _sandbox(published, trials, runner, found) as used:
         policies = None if used is None else portability_of(published, used)
-        checker = _Checker(published, opening.objective(manifest), subject(published), policies, found)
+        objective, limits = opening.objective(manifest), _limits(published)
+        checker = _Checker(published, objective, subject(published), policies, found, limits)
         for trial in trials:
             checker.trial(trial)
         checker.best(trials)
@@ -148,6 +150,16 @@ def subject(published: Published) -> Subject:
     return Subject(card.workload(), card.environment())
 
 
+def _limits(published: Published) -> tuple[constraints.Limit, ...]:
+    """The bounds on metrics that the search kept to.
+
+    Raises:
+        BadInputError: a constraint of the manifest is none.
+    """
+    texts = published.manifest["settings"].get("constraints") or ()
+    return constraints.parse(map(str, texts), published.space()).limits
+
+
 def _files(published: Published) -> Iterator[Finding]:
     listed, there = published.manifest["files"], published.files
     for name, facts in listed.items():
@@ -178,6 +190,13 @@ class _Checker:
     subject: Subject
     policies: PortabilityTool | None
     found: Verification
+    limits: tuple[constraints.Limit, ...] = ()
+
+    @property
+    def perturbed(self) -> bool:
+        """Whether the published times are not the true ones."""
+        statement = self.published.manifest.get("anonymised")
+        return isinstance(statement, dict) and bool(statement.get("perturbation"))
 
     def trial(self, trial: PublishedTrial) -> None:
         """Metrics and score of one trial from its traces."""
@@ -275,16 +294,18 @@ class _Checker:
         return "it was computed over other clusters or with another simulator than this ccl-search has"
 
     def _score(self, trial: PublishedTrial, measurement: Measurement) -> None:
-        if trial.score is None:  # a succeeded trial outside the user's constraints, or scored by no objective
-            return
         if concerns(self.objective) and PORTABILITY not in measurement.values:
             return  # unverifiable, which was said of the metric
+        if trial.score is None and self.perturbed:
+            return  # whether the true values kept to the constraints cannot be told from the perturbed ones
+        broken = () if self.perturbed else constraints.violations(self.limits, measurement.values)
         try:
-            score: float | None = self.objective.score(measurement.numbers)
+            score = None if broken else self.objective.score(measurement.numbers)
         except (KeyError, ValueError):
             score = None
         if not _same(trial.score, score):
-            self._mismatch(f"{trial.folder}/trial.json", f"score ({self.objective.name})", trial.score, score)
+            why = f": {'; '.join(broken)}" if broken else ""
+            self._mismatch(f"{trial.folder}/trial.json", f"score ({self.objective.name}){why}", trial.score, score)
 
     def _mismatch(self, file: str, what: str, published: Any = None, found: Any = None) -> None:
         self.found.findings.append(Finding("mismatch", file, what, published, found))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ccl_search.publishing.curve import CurvePoint
+from runs.trial import TrialState
 
 if TYPE_CHECKING:
     from ccl_search.publishing.anonymising import Treatment
@@ -59,7 +60,7 @@ def text(
 
 def _best(best: Entry | None, treatment: Treatment) -> str:
     if best is None:
-        return "No trial succeeded.\n"
+        return "No trial succeeded within every constraint.\n"
     reason = treatment.prose(best.trial.rationale) or "none given"
     return f"Best: trial {best.number}, score {best.score:.6g}: `{_config(best.trial.config)}`\n\nWhy: {reason}\n"
 
@@ -68,13 +69,22 @@ def _table(entries: list[Entry], curve: Sequence[CurvePoint]) -> str:
     rows = ["| trial | outcome | score | best so far | devices | config |", "|---|---|---|---|---|---|"]
     for entry, point in zip(entries, curve, strict=True):
         trial = entry.trial
-        outcome = trial.failure.value if trial.failure else trial.state.value
         cells = (
-            str(entry.number), outcome, _number(point.score), _number(point.best), _whole(trial.num_xpus),
+            str(entry.number), _outcome(entry), _number(point.score), _number(point.best), _whole(trial.num_xpus),
             f"`{_config(trial.config)}`",
         )  # fmt: skip
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
+
+
+def _outcome(entry: Entry) -> str:
+    """The failure's class, or the state; of a trial that ran but has no score, what is wrong with it."""
+    trial = entry.trial
+    if trial.failure is not None:
+        return trial.failure.value
+    if trial.state is TrialState.SUCCEEDED and entry.score is None:
+        return "breaks a constraint" if trial.evidence.startswith("infeasible:") else "not scored"
+    return trial.state.value
 
 
 def _front(entries: list[Entry], objective: Objective) -> list[str]:

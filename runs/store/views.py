@@ -17,6 +17,9 @@ RESULT_COLUMNS = ("score", "objective", "fidelity", "backend")
 _OWN = frozenset({"run_id", "trial", *CARD_COLUMNS, *TRIAL_COLUMNS, *RESULT_COLUMNS})
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
+_FEASIBLE = "NOT (t.score IS NULL AND COALESCE(t.evidence, '') LIKE 'infeasible: %')"
+"""Whether a trial keeps to the constraints of its search: one that does not has no score, and says so."""
+
 _CURRENT = """CREATE VIEW current_metric_values AS
 SELECT m.* FROM metric_values m
 WHERE m.id = (
@@ -46,7 +49,7 @@ def _leaderboard(metrics: Sequence[str]) -> str:
     columns += [f'p."{name}"' for name in metrics]
     return (
         f"CREATE VIEW leaderboard AS\nSELECT {', '.join(columns)}\n"
-        f"FROM trials t JOIN runs r ON r.id = t.run_id{_pivot(metrics)}\nWHERE t.state = 'succeeded'"
+        f"FROM trials t JOIN runs r ON r.id = t.run_id{_pivot(metrics)}\nWHERE t.state = 'succeeded' AND {_FEASIBLE}"
     )
 
 

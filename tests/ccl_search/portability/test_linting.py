@@ -17,6 +17,7 @@ from policies.runner import PolicyRunner
 from policies.seeds import seed_policy
 from runs import catalogue
 from tests.ccl_search.cli import Cli
+from tests.ccl_search.publishing import made
 from tests.reference import shared_path
 
 CONSTANT = """def generate_config(workload, environment):
@@ -115,6 +116,60 @@ def test_lint_speaks_for_files_and_runs(cli: Cli, tmp_path: Path) -> None:
         result = cli("policies", "lint", *arguments)
         assert result.code == 2
         assert says in result.err
+
+
+SPACE = """
+name: mine
+world_size: tp * dp
+knobs:
+  - {key: tp, type: int, choices: [1, 2, 4]}
+  - {key: dp, type: int, choices: [1, 2, 4]}
+  - {key: micro_batch_size, type: int, choices: [1]}
+constraints:
+  - {name: enough, expression: "tp * dp <= environment.total_gpus", message: too many}
+"""
+
+
+def test_a_run_is_linted_in_the_space_it_was_searched_in(cli: Cli, tmp_path: Path) -> None:
+    """A space of the user's own stays what it is; with the framework's default every case would lack knobs."""
+    (tmp_path / "space.yaml").write_text(SPACE, encoding="utf-8")
+    card = str(made.small_card(tmp_path / "card.yaml"))
+    ran = cli("run", "--card", card, "--space", str(tmp_path / "space.yaml"), "--iterations", "0", "--json")
+
+    report = cli("policies", "lint", "latest", "--sample", "0", "--json").document
+
+    assert ran.code == 0
+    for case in report["cases"]:
+        assert set(case["config"]) == {"tp", "dp", "micro_batch_size"}
+        assert "missing_knob" not in case["reason"]
+    assert report["counts"]["valid"] > 0
+
+
+def test_the_users_bounds_on_knobs_hold_on_other_clusters_too(cli: Cli, tmp_path: Path) -> None:
+    card = str(made.small_card(tmp_path / "card.yaml"))
+    (tmp_path / "policy.py").write_text(FIRST_CHOICES, encoding="utf-8")
+    bounds = ("--constraint", "tp >= 4", "--constraint", "peak_memory_gb <= 1000")
+    cli("run", "--card", card, "--proposer", "random", "--iterations", "2", *bounds)
+
+    report = cli("policies", "lint", "latest", "--json").document
+
+    best = cli("best", "latest", "--json").document["config"]
+    assert best["tp"] >= 4
+    assert all(case["best_known"]["tp"] >= 4 for case in report["cases"] if case["best_known"])
+    assert report["sampled"]
+
+
+def test_where_nothing_fits_no_policy_is_to_blame(runner: PolicyRunner) -> None:
+    """wl7 has 235 billion parameters: 4 TB of state and more, which 3 nodes of 4 A100 (0.5 TB) cannot hold."""
+    framework = frameworks.get("torchtitan")
+    where = catalogue.with_framework(catalogue.environment("perlmutter-a100-256"), framework.name, framework.version)
+    few = [case for case in cases(Home(catalogue.workload("wl7"), where, framework)) if case.name.startswith("3 nodes")]
+
+    for source in (CONSTANT, FIRST_CHOICES, "def generate_config(workload, environment):\n    return 1 / 0\n"):
+        report = lint(source, few, runner, sample=1)
+        assert report.counts["impossible"] == 1
+        assert report.sampled == ()
+        assert report.value is None
 
 
 @pytest.mark.shared
