@@ -22,6 +22,7 @@ from runs.trial import Fidelity
 
 if TYPE_CHECKING:
     from ccl_search.constraints import Constraints
+    from ccl_search.screening.screen import Screen
     from policies.runner import PolicyRunner
     from runs.store import Store
 
@@ -89,6 +90,7 @@ def start(
         settings = replace(settings, replay_llm=store.run(settings.replay_llm).id)
     require_feasible(problem)
     extras = {**settings.extras, **target.extras()}
+    settings = replace(settings, screening=_screening(settings, target, store.home, observer or Observer()))
     settings = replace(settings, extras=extras, time_limit_s=settings.time_limit_s or target.time_limit_s)
     runner = _runner(settings)
     run_id = store.create_run(_from(origin, _new_run(problem, settings, target, choice.name, seed_policy)))
@@ -144,6 +146,32 @@ def _limits(settings: SearchSettings, problem: Problem, target: targets.Target, 
     return constraints.parse(settings.constraints, problem.space)
 
 
+def _screening(
+    settings: SearchSettings, target: targets.Target, home: Path, observer: Observer
+) -> dict[str, Any] | None:
+    """What the screen of these settings does, as plain data; a screen that can tell nothing new is told of."""
+    if settings.screen is None:
+        if settings.screen_check:
+            raise BadInputError("--screen-check without --screen", "add --screen dry-run")
+        return None
+    from ccl_search.screening.plan import resolve
+
+    plan = resolve(settings.screen, settings.screen_check, target, home)
+    if target.fidelity is Fidelity.SIMULATED:
+        observer.notice("warning: the target is simulated itself; a screen saves launches on machines")
+    observer.notice(f"screen {plan.target}, candidates an iteration: {plan.candidates}; {plan.basis}")
+    return plan.as_dict()
+
+
+def _screen(problem: Problem, settings: SearchSettings) -> Screen | None:
+    if settings.screening is None:
+        return None
+    from ccl_search.screening.plan import ScreenPlan
+    from ccl_search.screening.screen import Screen
+
+    return Screen(ScreenPlan.from_dict(settings.screening), problem, settings.seed)
+
+
 def _search(
     problem: Problem,
     settings: SearchSettings,
@@ -176,6 +204,7 @@ def _search(
         seed_policy=seed_policy,
         observer=watching,
         interrupt=interrupt,
+        screen=_screen(problem, settings),
         portability=tool_for(problem, settings, runner) if is_wanted(problem.objective, settings, proposer) else None,
     )
     return search

@@ -46,10 +46,14 @@ class InfeasibleError(BadInputError):
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a config is not launched: its class, and the rule with the numbers that break it."""
+    """Why a config is not launched: its class, and the rule with the numbers that break it.
+
+    `memory` is the estimate where that was the reason.
+    """
 
     failure: FailureClass
     reason: str
+    memory: MemoryEstimate | None = None
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ def _memory_refusal(plan: ParallelPlan, workload: Workload, environment: Environ
         return Refusal(FailureClass.INVALID_CONFIG, f"{error.message} ({error.hint})")
     if found.fits:
         return None
-    return Refusal(FailureClass.PREDICTED_OOM, f"memory: {found.describe()}")
+    return Refusal(FailureClass.PREDICTED_OOM, f"memory: {found.describe()}", found)
 
 
 def _estimate(workload: Workload, environment: Environment, plan: ParallelPlan) -> MemoryEstimate:

@@ -1,22 +1,87 @@
-"""One iteration's proposals: ask, evaluate in the sandbox, check; a refusal goes back at once with its reason."""
+"""One iteration's proposals: ask, evaluate in the sandbox, check; a refusal goes back at once with its reason.
+
+With a screen, proposals that pass the checks are simulated too: hopeless ones go back as well, and of several that
+pass the best predicted one is launched.
+"""
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ccl_search import feasibility, trial_files
 from ccl_search.observer import Observer
 from ccl_search.problem import Problem
-from ccl_search.proposers.base import Proposal, ProposalContext, ProposalFailedError, Proposer
+from ccl_search.proposers.base import (
+    Proposal,
+    ProposalContext,
+    ProposalFailedError,
+    Proposer,
+    ProposerExhaustedError,
+    TrialView,
+)
 from ccl_search.recorder import Recorder
+from ccl_search.screening.screen import Known, Screen, out_of_memory
 from ccl_search.settings import MAX_REPROPOSALS, SearchSettings
 from ccl_search.suggestion import Suggestion
 from policies.runner import PolicyError, PolicyRunner
 from runs.errors import BadInputError
 from runs.plan import ParallelPlan
-from runs.trial import FailureClass
+from runs.screening import Screening, Verdict
+from runs.space import config_key
+from runs.trial import FailureClass, TrialState
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A proposal that may be launched, with what a screen said of it."""
+
+    proposal: Proposal
+    config: dict[str, Any]
+    plan: ParallelPlan
+    seconds: float
+    screening: Screening | None = None
+
+    @property
+    def rank(self) -> float:
+        """Which of several is launched: one that checks the screen, else the best expected score."""
+        if self.screening is None or self.screening.verdict is Verdict.CHECKED:
+            return math.inf
+        return -math.inf if self.screening.score is None else self.screening.score
+
+
+@dataclass
+class _Round:
+    """The candidates of one iteration: `wanted` of them, after at most `MAX_REPROPOSALS` refusals."""
+
+    wanted: int
+    asked: int = 0
+    refused: int = 0
+    held: list[Candidate] = field(default_factory=list)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the proposer is to be asked again."""
+        checked = any(candidate.rank == math.inf for candidate in self.held)
+        return self.refused <= MAX_REPROPOSALS and len(self.held) < self.wanted and not checked
+
+    def views(self, first: int) -> tuple[TrialView, ...]:
+        """What the proposer is told of the candidates, which have no rows yet; `first` is the next trial's number."""
+        return tuple(
+            TrialView(
+                first + place, TrialState.PRUNED, candidate.config, failure=FailureClass.SCREENED,
+                evidence=f"candidate {place + 1} of {self.wanted}, another one is wanted: {_said(candidate)}",
+                policy_source=candidate.proposal.source, rationale=candidate.proposal.rationale,
+            )
+            for place, candidate in enumerate(self.held)
+        )  # fmt: skip
+
+    def place_of(self, config: dict[str, Any]) -> int | None:
+        """The place, from 1, of the candidate with this config."""
+        key = config_key(config)
+        return next((i + 1 for i, held in enumerate(self.held) if config_key(held.config) == key), None)
 
 
 @dataclass
@@ -29,10 +94,12 @@ class Proposing:
     runner: PolicyRunner
     recorder: Recorder
     observer: Observer
+    screen: Screen | None = None
 
     def seed(self, source: str) -> Suggestion | None:
         """Trial 0: the seed policy. None when it gives nothing that can be launched; its row says why."""
-        return self._consider(0, Proposal(source, "seed policy"), 0.0)
+        candidate = self._consider(0, Proposal(source, "seed policy"), 0.0, _Round(1))
+        return None if candidate is None else self._accept(0, candidate)
 
     def next(self, iteration: int) -> Suggestion | None:
         """The iteration's suggestion; None when the proposer failed or every proposal was refused.
@@ -40,20 +107,64 @@ class Proposing:
         Raises:
             ProposerExhaustedError: there is nothing left to propose.
         """
-        for refusals in range(MAX_REPROPOSALS + 1):
-            self.observer.proposing(iteration)
-            started = time.perf_counter()
+        candidates = _Round(self.screen.plan.candidates if self.screen else 1)
+        while candidates.goes_on:
             try:
-                proposal = self.proposer.propose(self.context(iteration, refusals))
-            except ProposalFailedError as error:
-                rejected = Proposal(error.source, llm_calls=error.llm_calls)
-                seconds = time.perf_counter() - started
-                self._refuse(iteration, rejected, None, FailureClass.PROPOSAL_FAILED, str(error), seconds)
-                return None
-            suggestion = self._consider(iteration, proposal, time.perf_counter() - started)
-            if suggestion is not None:
-                return suggestion
-        return None
+                self._ask(iteration, candidates)
+            except ProposalFailedError:
+                break
+            except ProposerExhaustedError:
+                if not candidates.held:
+                    raise
+                break
+        return self._choose(iteration, candidates)
+
+    def _ask(self, iteration: int, candidates: _Round) -> None:
+        """One more proposal: held as a candidate, or refused and recorded."""
+        self.observer.proposing(iteration)
+        started = time.perf_counter()
+        try:
+            proposal = self.proposer.propose(self._told(iteration, candidates))
+        except ProposalFailedError as error:
+            rejected = Proposal(error.source, llm_calls=error.llm_calls)
+            seconds = time.perf_counter() - started
+            self._refuse(iteration, rejected, None, FailureClass.PROPOSAL_FAILED, str(error), seconds)
+            raise
+        candidates.asked += 1
+        candidate = self._consider(iteration, proposal, time.perf_counter() - started, candidates)
+        if candidate is None:
+            candidates.refused += 1
+        else:
+            candidates.held.append(candidate)
+
+    def _choose(self, iteration: int, candidates: _Round) -> Suggestion | None:
+        """Launch the best candidate. Its row comes first: a search that dies here launches it, and loses no other."""
+        if not candidates.held:
+            return None
+        count = len(candidates.held)
+        best = max(candidates.held, key=lambda candidate: candidate.rank)
+        suggestion = self._accept(iteration, _with_count(best, count))
+        for candidate in candidates.held:
+            if candidate is not best:
+                self._outrank(iteration, _with_count(candidate, count), suggestion.number, best)
+        return suggestion
+
+    def _accept(self, iteration: int, candidate: Candidate) -> Suggestion:
+        proposal, config, plan = candidate.proposal, candidate.config, candidate.plan
+        number = self.recorder.accept(iteration, proposal, config, plan, candidate.seconds, candidate.screening)
+        return Suggestion(number, iteration, config, plan, proposal)
+
+    def _outrank(self, iteration: int, candidate: Candidate, number: int, best: Candidate) -> None:
+        reason = f"screened: trial {number} of this iteration is launched instead ({_said(best)}); {_said(candidate)}"
+        screening = candidate.screening and replace(candidate.screening, verdict=Verdict.OUTRANKED, reason=reason)
+        self._refuse(
+            iteration, candidate.proposal, candidate.config, FailureClass.SCREENED, reason, candidate.seconds, screening
+        )
+
+    def _told(self, iteration: int, candidates: _Round) -> ProposalContext:
+        context = self.context(iteration, candidates.asked)
+        taken = [view.number for view in (*context.history, *context.running)]
+        return replace(context, history=context.history + candidates.views(max(taken, default=-1) + 1))
 
     def context(self, iteration: int, refusals: int = 0) -> ProposalContext:
         """What the proposer is told."""
@@ -82,7 +193,7 @@ class Proposing:
             return _text(error)
         return None
 
-    def _consider(self, iteration: int, proposal: Proposal, seconds: float) -> Suggestion | None:
+    def _consider(self, iteration: int, proposal: Proposal, seconds: float, candidates: _Round) -> Candidate | None:
         try:
             config = self.runner.evaluate(proposal.source, self.problem.workload_input, self.problem.environment_input)
         except PolicyError as error:
@@ -91,11 +202,19 @@ class Proposing:
         verdict = feasibility.check(config, self.problem, self.recorder.seen)
         if isinstance(verdict, ParallelPlan) and iteration > 0:
             verdict = self._startable(config, verdict)
+        if isinstance(verdict, ParallelPlan) and (place := candidates.place_of(config)) is not None:
+            verdict = feasibility.Refusal(FailureClass.DUPLICATE, f"duplicate: candidate {place} of this iteration")
         if isinstance(verdict, feasibility.Refusal):
-            self._refuse(iteration, proposal, config, verdict.failure, verdict.reason, seconds)
+            self._refuse(
+                iteration, proposal, config, verdict.failure, verdict.reason, seconds, self._of_refusal(verdict)
+            )
             return None
-        number = self.recorder.accept(iteration, proposal, config, verdict, seconds)
-        return Suggestion(number, iteration, config, verdict, proposal)
+        screening = None if self.screen is None else self.screen.look(config, verdict, self._known)
+        if screening is not None and not screening.verdict.is_launched:
+            reason = f"screened: {screening.reason}"
+            self._refuse(iteration, proposal, config, FailureClass.SCREENED, reason, seconds, screening)
+            return None
+        return Candidate(proposal, config, verdict, seconds, screening)
 
     def _startable(self, config: dict[str, Any], plan: ParallelPlan) -> ParallelPlan | feasibility.Refusal:
         """The plan, unless the framework's version cannot be told the config; one that no config suits ends trial 0."""
@@ -105,6 +224,19 @@ class Proposing:
             return feasibility.Refusal(FailureClass.INVALID_CONFIG, f"{error.message} ({error.hint})")
         return plan
 
+    def _of_refusal(self, refusal: feasibility.Refusal) -> Screening | None:
+        if self.screen is None or refusal.memory is None:
+            return None
+        return out_of_memory(refusal.reason, refusal.memory.total_bytes, refusal.memory.limit_bytes)
+
+    @property
+    def _known(self) -> Known:
+        recorder = self.recorder
+        measured = [view for view in recorder.history if view.state is TrialState.SUCCEEDED]
+        predicted = {number: found.predicted for number, found in recorder.screenings.items()}
+        pairs = [(predicted[view.number], view.metrics) for view in measured if view.number in predicted]
+        return Known(recorder.objective, measured, pairs, self.settings.pareto)
+
     def _refuse(
         self,
         iteration: int,
@@ -113,10 +245,20 @@ class Proposing:
         failure: FailureClass,
         reason: str,
         seconds: float,
+        screening: Screening | None = None,
     ) -> None:
-        view = self.recorder.refuse(iteration, proposal, config, failure, reason, seconds)
+        view = self.recorder.refuse(iteration, proposal, config, failure, reason, seconds, screening)
         self.observer.trial_refused(view)
 
 
 def _text(error: PolicyError) -> str:
     return f"{error}\n{error.traceback}".rstrip()
+
+
+def _with_count(candidate: Candidate, count: int) -> Candidate:
+    screening = candidate.screening and replace(candidate.screening, candidates=count)
+    return replace(candidate, screening=screening)
+
+
+def _said(candidate: Candidate) -> str:
+    return candidate.screening.reason if candidate.screening else "not screened"

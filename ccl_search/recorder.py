@@ -20,12 +20,13 @@ from launchers.base import Handle
 from policies.program import Policy
 from runs.objective import Objective
 from runs.plan import ParallelPlan
+from runs.screening import Screening
 from runs.space import config_key
 from runs.trial import Execution, FailureClass, Fidelity, TrialState
 
 if TYPE_CHECKING:
     from ccl_search.pareto.guidance import Guidance
-    from runs.store import Store, TrialRecord
+    from runs.store import NewTrial, Store, TrialRecord
 
 
 class InFlight(NamedTuple):
@@ -57,6 +58,7 @@ class Recorder:
     _open: dict[int, tuple[int, Proposal, dict[str, Any]]] = field(default_factory=dict)
     limits: tuple[Limit, ...] = ()
     pareto: bool = False
+    screenings: dict[int, Screening] = field(default_factory=dict)
 
     @classmethod
     def load(cls, store: Store, run_id: str, fidelity: Fidelity = Fidelity.MEASURED) -> Recorder:
@@ -65,6 +67,7 @@ class Recorder:
         pareto = bool(run.options.get("settings", {}).get("pareto"))
         limits = constraints.limits_of(run)
         recorder = cls(store, run.id, run.typed_objective(), fidelity, limits=limits, pareto=pareto)
+        recorder.screenings = store.screenings(run.id)
         for trial in store.trials(run.id):
             if trial.state.is_finished:
                 recorder._past.add(trial.iteration, view_of(trial, recorder.limits, recorder.objective))
@@ -126,24 +129,36 @@ class Recorder:
         failure: FailureClass,
         evidence: str,
         seconds: float,
+        screening: Screening | None = None,
     ) -> TrialView:
-        """Record a proposal that will not be launched."""
+        """Record a proposal that will not be launched, and what a screen said of it."""
         state = TrialState.PRUNED if failure.is_refusal else TrialState.FAILED
-        number = self.store.add_trial(
-            self.run_id, self._new_trial(iteration, proposal, config, state, failure, evidence, seconds)
-        )
+        new = self._new_trial(iteration, proposal, config, state, failure, evidence, seconds)
+        number = self._add(replace(new, screening=screening))
         view = self._view(number, state, config, proposal, failure=failure, evidence=evidence)
         self._past.add(iteration, view)
         return view
 
     def accept(
-        self, iteration: int, proposal: Proposal, config: dict[str, Any], plan: ParallelPlan, seconds: float
+        self,
+        iteration: int,
+        proposal: Proposal,
+        config: dict[str, Any],
+        plan: ParallelPlan,
+        seconds: float,
+        screening: Screening | None = None,
     ) -> int:
-        """Record a proposal that will be launched; its trial number."""
+        """Record a proposal that will be launched, and what a screen said of it; its trial number."""
         self._began[iteration] = time.perf_counter()
         new = self._new_trial(iteration, proposal, config, TrialState.QUEUED, None, "", seconds)
-        number = self.store.add_trial(self.run_id, replace(new, plan=plan, num_xpus=plan.world_size))
+        number = self._add(replace(new, plan=plan, num_xpus=plan.world_size, screening=screening))
         self._open[number] = (iteration, proposal, config)
+        return number
+
+    def _add(self, new: NewTrial) -> int:
+        number = self.store.add_trial(self.run_id, new)
+        if new.screening is not None:
+            self.screenings[number] = new.screening
         return number
 
     def prepare(self, number: int, card: str, script: str) -> None:

@@ -18,6 +18,8 @@ def run_summary(store: Store, run_id: str, seconds: float | None = None) -> dict
     """The one object of `run --json`. `cost_usd` is None where a part of it is unknown."""
     from ccl_search import constraints, repeats
 
+    from ccl_search.screening import report as screening
+
     run = store.run(run_id)
     totals = store.totals(run.id)
     best = store.best(run.id)
@@ -39,6 +41,7 @@ def run_summary(store: Store, run_id: str, seconds: float | None = None) -> dict
         "limits": [limit.text for limit in constraints.limits_of(run)],
         "infeasible": _infeasible(run, trials),
         "warnings": repeats.warnings(run, best),
+        "screen": screening.of_run(store, run),
         "trials": sum(totals.trials.values()),
         "failed": totals.trials.get(TrialState.FAILED, 0),
         "pruned": totals.trials.get(TrialState.PRUNED, 0),
@@ -179,6 +182,10 @@ def _remarks(summary: dict[str, Any]) -> list[str]:
     if summary["ties"]:
         names = ", ".join(map(str, summary["ties"]))
         found.append(f"     not told apart from trial {names}: the difference is inside the measured spread")
+    if summary["screen"] is not None:
+        from ccl_search.screening.report import lines
+
+        found.extend(lines(summary["screen"]))
     if summary["front"] is not None:
         names = ", ".join(map(str, summary["front"]))
         found.append(f"front trials {names}; `ccl-search pareto {summary['run_id']}`")

@@ -18,6 +18,7 @@ from ccl_search.problem import Problem
 from ccl_search.proposers.base import Proposer, ProposerExhaustedError, TrialView
 from ccl_search.proposing import Proposing
 from ccl_search.recorder import InFlight, Recorder
+from ccl_search.screening.screen import Screen
 from ccl_search.settings import SearchSettings
 from ccl_search.stoppers import Progress, first_reason
 from ccl_search.suggestion import Suggestion
@@ -55,6 +56,7 @@ class Search:
     seed_policy: str
     observer: Observer = field(default_factory=Observer)
     interrupt: Interrupt = field(default_factory=Interrupt)
+    screen: Screen | None = None
     portability: PortabilityTool | None = None
     stop_reason: str = ""
     _pending: Suggestion | None = None
@@ -236,7 +238,9 @@ class Search:
 
     @property
     def _proposing(self) -> Proposing:
-        return Proposing(self.problem, self.settings, self.proposer, self.runner, self.recorder, self.observer)
+        return Proposing(
+            self.problem, self.settings, self.proposer, self.runner, self.recorder, self.observer, self.screen
+        )
 
     def _reason_to_stop(self) -> str | None:
         if self.interrupt.stop_requested:

@@ -21,7 +21,8 @@ class SearchSettings:
     (None: what the target says, else an hour),
     `parallel` is how many trials may be in flight (None: as many as the target's file says, else one),
     `retries` the repeats after transient failures. `max_cost_usd` is text to stay exact. `effort`, `fallback_models`
-    and `prices` (a YAML file) are for the `claude` proposer. `constraints` are the user's texts, `pareto` asks the
+    and `prices` (a YAML file) are for the `claude` proposer. `screen` (such as `dry-run:4`) and `screen_check` are as the
+    user wrote them, `screening` what they come to (a `ScreenPlan` as plain data). `constraints` are the user's texts, `pareto` asks the
     proposer for the whole front, `repeats` is how often each config is measured.
     """
 
@@ -46,6 +47,9 @@ class SearchSettings:
     constraints: tuple[str, ...] = ()
     pareto: bool = False
     repeats: int = 1
+    screen: str | None = None
+    screen_check: float = 0.0
+    screening: dict[str, Any] | None = None
     extras: dict[str, Any] = field(default_factory=dict)
 
     def stoppers(self) -> list[Stopper]:

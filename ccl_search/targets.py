@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launchers.base import Launcher
 from runs.errors import BadInputError
 from runs.trial import Fidelity
+
+if TYPE_CHECKING:
+    from ccl_search.calibrating.files import CalibrationFile
 
 DRY_RUN = "dry-run"
 _HOUR_S = 3600.0
@@ -38,6 +41,14 @@ class Target:
     def time_limit_s(self) -> float:
         """Seconds one trial may run, as the target file says; an hour unless it does."""
         return float(self.content.get("time_limit_s", _HOUR_S))
+
+    @property
+    def calibration(self) -> CalibrationFile | None:
+        """The simulator's calibration for this target, where its file names one."""
+        from ccl_search.calibrating.files import parse
+
+        found = self.content.get("calibration")
+        return None if found is None else parse(found, f"target {self.name}: calibration")
 
     def extras(self) -> dict[str, Any]:
         """What a trial's job needs of the target file."""
@@ -96,17 +107,26 @@ def read(path: Path, home: Path | None = None) -> Target:
 def _with_calibration(content: dict[str, Any], folder: Path, home: Path | None) -> dict[str, Any]:
     """`content` with the factors in place of a calibration's name or file, so that a stored run keeps what it used.
 
-    A file is looked for from the target file's `folder`, a name in `home`.
+    A file is looked for from the target file's `folder`, a name in `home`. The target's own calibration, which a screen
+    uses, keeps its held-out error; that of a dry run is the target's own unless it names another.
     """
     section = content.get("dry_run") or {}
-    named = section.get("calibration")
-    if not isinstance(named, str):
-        return content
-    from ccl_search.calibrating.files import find as find_calibration
+    own, of_run = content.get("calibration"), section.get("calibration")
+    found = dict(content)
+    if isinstance(of_run, str):
+        fitted = _calibration_file(of_run, folder, home)
+        found["dry_run"] = {**section, "calibration": fitted.calibration.as_dict()}
+        own = own or of_run
+    if isinstance(own, str):
+        found["calibration"] = _calibration_file(own, folder, home).summary()
+    return found
+
+
+def _calibration_file(named: str, folder: Path, home: Path | None) -> CalibrationFile:
+    from ccl_search.calibrating.files import find_file
 
     is_file = Path(named).suffix in (".yaml", ".yml")
-    found = find_calibration(str(folder / named) if is_file else named, str(home) if home else None)
-    return {**content, "dry_run": {**section, "calibration": found.as_dict()}}
+    return find_file(str(folder / named) if is_file else named, str(home) if home else None)
 
 
 def of_run(name: str, content: dict[str, Any]) -> Target:

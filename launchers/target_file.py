@@ -37,7 +37,8 @@ class TargetSettings(BaseModel):
 
     `setup`, `env` and `launch_prefix` are the site's part of every job's script, `framework` what the framework
     adapters need to know (where it is installed, which version; for all, or one mapping for each framework),
-    `environment` the bundled one it stands for.
+    `environment` the bundled one it stands for, `calibration` the simulator's for a search that screens (a name or a
+    file; a stored run has its content here).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,6 +47,7 @@ class TargetSettings(BaseModel):
     kind: Kind
     description: str = ""
     environment: str | None = Field(None, description="name of a bundled environment, e.g. perlmutter-a100-16")
+    calibration: str | dict[str, Any] | None = None
     setup: str = Field("", description="shell lines of every job before the command; a failing one ends the job")
     env: dict[VariableName, str] = Field(default_factory=dict)
     launch_prefix: tuple[str, ...] = ()

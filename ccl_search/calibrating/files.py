@@ -30,6 +30,12 @@ class CalibrationFile:
         head = {"format": FORMAT, "name": self.calibration.name}
         return {**head, "factors": factors, "provenance": dict(self.provenance), "fit": dict(self.fit)}
 
+    def summary(self) -> dict[str, Any]:
+        """What a target keeps of it: the factors and the held-out error, in the file's own form."""
+        found = self.as_dict()
+        source = {"source": self.calibration.source}
+        return {**found, "provenance": source, "fit": {k: v for k, v in self.fit.items() if k == "held_out"}}
+
 
 def folder(home: str | None) -> Path:
     """Where the calibrations of `home` are (see `runs.store.resolve_home`); it need not exist."""
@@ -77,13 +83,24 @@ def find(named: str | None, home: str | None) -> Calibration:
     """
     if named is None or named == UNCALIBRATED.name:
         return UNCALIBRATED
+    return find_file(named, home).calibration
+
+
+def find_file(named: str, home: str | None) -> CalibrationFile:
+    """As `find`, with what is known of the fit.
+
+    Raises:
+        BadInputError: there is none, or the file is none.
+    """
+    if named == UNCALIBRATED.name:
+        return CalibrationFile(UNCALIBRATED)
     if Path(named).suffix in (".yaml", ".yml"):
-        return read(Path(named)).calibration
+        return read(Path(named))
     path = folder(home) / f"{named}.yaml"
     if not _NAME.fullmatch(named) or not path.is_file():
         known = ", ".join(each.calibration.name for each in stored(home)) or "none"
         raise BadInputError(f"no calibration is called {named!r} in {path.parent}", f"there: {known}; or name a file")
-    return read(path).calibration
+    return read(path)
 
 
 def stored(home: str | None) -> list[CalibrationFile]:
@@ -109,10 +126,15 @@ def read(path: Path) -> CalibrationFile:
         raise BadInputError(f"the calibration {path} cannot be read: {error}", "see docs/calibration.md") from error
     except yaml.YAMLError as error:
         raise BadInputError(f"{path} is no YAML: {' '.join(str(error).split())}", "see docs/calibration.md") from error
-    return _parse(data, path)
+    return parse(data, path)
 
 
-def _parse(data: Any, path: Path) -> CalibrationFile:
+def parse(data: Any, path: Path | str) -> CalibrationFile:
+    """The calibration of a file's content; `path` names it in messages.
+
+    Raises:
+        BadInputError: it is no calibration; the message names the field.
+    """
     if not isinstance(data, dict) or not isinstance(data.get("factors"), dict) or not isinstance(data.get("name"), str):
         raise BadInputError(
             f"{path} is no calibration: it lacks name or factors", "write one with ccl-search calibrate"

@@ -130,6 +130,23 @@ Retries = Annotated[
 Target = Annotated[
     str, typer.Option(help="Where configs run: a target of `targets`, or a target file (YAML).", rich_help_panel=_WHERE)
 ]
+Screen = Annotated[
+    str | None,
+    typer.Option(
+        help="Simulate proposals before they are launched: dry-run[:K], or a dry-run target file[:K]. Hopeless ones go "
+        "back to the proposer; the best predicted of K candidates is launched.",
+        rich_help_panel=_WHERE,
+    ),
+]
+ScreenCheck = Annotated[
+    float,
+    typer.Option(
+        min=0.0,
+        max=1.0,
+        help="Share of hopeless proposals that is launched all the same, to see whether the screen errs.",
+        rich_help_panel=_WHERE,
+    ),
+]
 Parallel = Annotated[
     int | None,
     typer.Option(min=1, help="Trials in flight at once.", show_default="the target's, else 1", rich_help_panel=_WHERE),

@@ -48,6 +48,8 @@ def run(
     time_limit: options.TimeLimit = None,
     retries: options.Retries = 2,
     target: options.Target = "dry-run",
+    screen: options.Screen = None,
+    screen_check: options.ScreenCheck = 0.0,
     parallel: options.Parallel = None,
     within_allocation: options.WithinAllocation = False,
     home: HomeOption = None,
@@ -98,6 +100,8 @@ def run(
         constraints=tuple(constraint or ()),
         pareto=pareto,
         repeats=repeats,
+        screen=screen,
+        screen_check=screen_check,
     )
     with assembly.open_store(home, write=True) as store:
         launcher = targets.launcher(targets.find(target, store.home), within_allocation)
