@@ -15,7 +15,7 @@ from runs.errors import BadInputError
 Used = set[tuple[str, str, bool]]
 """Collective kind, algorithm, and whether the group is all ranks."""
 _PORTS = 65_536 - 10_000
-FLAGS = ("num-queues-per-dim", "injection-scale", "rendezvous-protocol", "logging-configuration")
+FLAGS = ("num-queues-per-dim", "injection-scale", "rendezvous-protocol")
 """Command-line flags that may be passed on; the programs ignore others, or have them and do nothing."""
 
 
@@ -77,7 +77,6 @@ def _flagged(flags: tuple[str, ...]) -> Iterator[str]:
 
 
 def _analytical(inputs: AstraInputs, engine: Engine, used: Used, calls: list[list[Operation]]) -> Iterator[str]:
-    yield "the bandwidth of network.yml counts as GiB/s, 7.4 % more than GB/s"
     system = inputs.system
     kinds = [dimension.kind for dimension in inputs.network.dimensions] if inputs.network else []
     direct = any(algorithm == "direct" for _, algorithm, _ in used)

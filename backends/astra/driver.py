@@ -23,7 +23,7 @@ from backends.astra.output import (
 )
 from backends.astra.process import STDERR, STDOUT, Ended, Limits, run
 from backends.astra.programs import Engine, Program
-from backends.astra.staging import RunFiles, stage
+from backends.astra.staging import OPERATIONS_FILE, RunFiles, stage
 from backends.astra.verdict import Verdict, judge
 from runs.errors import CclSearchError
 
@@ -113,7 +113,7 @@ def _drive(
     name = f"ccl-astra-{uuid.uuid4().hex[:12]}"
     words = [*program.line(engine, folder, name), *stage(files, engine, folder, operations)]
     ended = run(words, folder, files.ranks, limits, program.stop_line(engine, folder, name))
-    logs = log_files(folder / LOG_FOLDER)
+    logs = [path for path in (folder / OPERATIONS_FILE,) if path.is_file()] or log_files(folder / LOG_FOLDER)
     output = parse_output(_printed(folder, logs))
     found, lost = parse_operations(_lines(logs)) if operations else ([], 0)
     return AstraRun(
@@ -123,7 +123,7 @@ def _drive(
 
 
 def _printed(folder: Path, logs: list[Path]) -> Iterator[str]:
-    """What the program said: its two streams, then its log, which can hold lines that a crash kept from the streams."""
+    """What the program said: its two streams, then its log."""
     for name in (STDOUT, STDERR):
         yield from read_lines(folder / name)
     yield from _lines(logs)

@@ -19,7 +19,32 @@ from runs.errors import BadInputError
 
 _PREFIX, _SYSTEM, _MEMORY, _GROUPS, _LOGICAL = "workload", "system.json", "memory.json", "groups.json", "logical.json"
 _YML, _CONFIG, _PHYSICAL = "network.yml", "network.txt", "physical.txt"
+_LOGGING = "logging.toml"
 _NOTHING = "0\n"
+OPERATIONS_FILE = "operations.log"
+"""Where the program writes the results of ranks at once and, if asked, the time of every node.
+
+Its own log keeps the last 110 MiB only, and a crash at its end can keep the last results from it.
+"""
+_LOGGING_TEXT = """[[sink]]
+name = "operations"
+type = "basic_file_sink_mt"
+filename = "{file}"
+level = "{level}"
+truncate = true
+
+[[logger]]
+name = "workload"
+sinks = ["operations"]
+level = "{level}"
+flush_level = "info"
+
+[[logger]]
+name = "statistics"
+sinks = ["operations"]
+level = "info"
+flush_level = "info"
+"""
 _NO_MEMORY = {"memory-type": "NO_MEMORY_EXPANSION"}
 _OUTPUTS = {
     "TOPOLOGY_FILE": _PHYSICAL, "FLOW_FILE": "flow.txt", "TRACE_FILE": "trace.txt", "TRACE_OUTPUT_FILE": "mix.tr",
@@ -67,10 +92,13 @@ def stage(files: RunFiles, engine: Engine, folder: Path, operations: bool) -> li
             shutil.copyfile(files.trace(rank), folder / f"{_PREFIX}.{rank}.et")  # it is opened for appending
     (folder / _SYSTEM).write_text(_system(files.system, operations), encoding="utf-8")
     _copy_or_write(files.memory, folder / _MEMORY, json.dumps(_NO_MEMORY))
+    level = "debug" if operations else "info"
+    (folder / _LOGGING).write_text(_LOGGING_TEXT.format(file=OPERATIONS_FILE, level=level), encoding="utf-8")
     flags = [
         f"--workload-configuration={_PREFIX}",
         f"--system-configuration={_SYSTEM}",
         f"--remote-memory-configuration={_MEMORY}",
+        f"--logging-configuration={_LOGGING}",
     ]
     if files.groups is not None:
         _copy_or_write(files.groups, folder / _GROUPS, "")
