@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ccl_search import constraints, repeats, trial_files
+from ccl_search import constraints, repeats, retention, trial_files
 from ccl_search.constraints import Limit
 from ccl_search.history import History
 from ccl_search.measuring import Measurement
@@ -26,7 +26,7 @@ from runs.trial import Execution, FailureClass, Fidelity, TrialState
 
 if TYPE_CHECKING:
     from ccl_search.pareto.guidance import Guidance
-    from runs.store import NewTrial, Store, TrialRecord
+    from runs.store import NewTrial, Store, TraceFile, TrialRecord
 
 
 class InFlight(NamedTuple):
@@ -181,19 +181,26 @@ class Recorder:
         self.objective = self.objective.with_baseline(measurement.numbers)
         self.store.set_objective(self.run_id, self.objective)
 
+    def _traces(self, directory: Path) -> tuple[TraceFile, ...]:
+        """The trace files of a trial: those that are there, and those of ranks that are not sampled."""
+        from runs.store import TraceFile
+
+        prefix = directory.relative_to(self.store.home)
+        there, gone = trial_files.trace_files(directory), retention.sampled_out(directory)
+        return (
+            *(TraceFile(str(prefix / found.path), found.size, found.sha256) for found in there),
+            *(TraceFile(str(prefix / f.path), f.size, f.sha256, kept=False, reason=retention.SAMPLED) for f in gone),
+        )
+
     def complete(self, number: int, execution: Execution, measurement: Measurement, metric_seconds: float) -> TrialView:
         """Record how a launched trial ended: state, metric values, score, trace files, in one transaction."""
-        from runs.store import Timings, TraceFile, TrialOutcome
+        from runs.store import Timings, TrialOutcome
 
         iteration, proposal, config = self._open.pop(number)
         measurement, broken = self._within_limits(measurement)
         directory = self.trial_dir(number)
         state = TrialState.FAILED if _lost_its_result(execution, measurement) else execution.state
-        prefix = directory.relative_to(self.store.home)
-        traces = tuple(
-            TraceFile(str(prefix / found.path), found.size, found.sha256)
-            for found in trial_files.trace_files(directory)
-        )
+        traces = self._traces(directory)
         trial_files.write_metrics(directory, measurement.values, measurement.score)
         elapsed = time.perf_counter() - self._began.pop(iteration, time.perf_counter())
         launched = execution.seconds

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def run_summary(store: Store, run_id: str, seconds: float | None = None) -> dict[str, Any]:
     """The one object of `run --json`. `cost_usd` is None where a part of it is unknown."""
-    from ccl_search import constraints, repeats
+    from ccl_search import constraints, profiler_cost, repeats
 
     from ccl_search.screening import report as screening
 
@@ -41,6 +41,7 @@ def run_summary(store: Store, run_id: str, seconds: float | None = None) -> dict
         "limits": [limit.text for limit in constraints.limits_of(run)],
         "infeasible": _infeasible(run, trials),
         "warnings": repeats.warnings(run, best),
+        "profiler_cost": profiler_cost.of_run(run),
         "screen": screening.of_run(store, run),
         "trials": sum(totals.trials.values()),
         "failed": totals.trials.get(TrialState.FAILED, 0),
@@ -178,7 +179,11 @@ def _took(seconds: float | None) -> str:
 
 def _remarks(summary: dict[str, Any]) -> list[str]:
     """Lines on ties, front, constraints and noise, where there is something to say."""
+    from ccl_search import profiler_cost
+
     found = []
+    if summary["profiler_cost"] is not None:
+        found.append(f"     {profiler_cost.described(summary['profiler_cost'])}")
     if summary["ties"]:
         names = ", ".join(map(str, summary["ties"]))
         found.append(f"     not told apart from trial {names}: the difference is inside the measured spread")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ccl_search import constraints, measuring, repeats
+from ccl_search import constraints, measuring, repeats, retention
 from ccl_search.measuring import Measurement
 from ccl_search.portability.spec import NAME as PORTABILITY
 from ccl_search.portability.spec import spec as found_spec
@@ -130,7 +130,7 @@ class _Reader:
             for name in self.wanted
             if self.from_traces or name not in trial.metrics or trial.metrics[name].version != found_spec(name).version
         ]
-        computed = self._compute(trial, [name for name in stale if name != PORTABILITY])
+        computed = self._computed(trial, [name for name in stale if name != PORTABILITY])
         if PORTABILITY in stale and self.policies is not None:
             computed[PORTABILITY] = self.policies.value(trial.policy_source)
         kept = [name for name in stale if _has_value(trial, name) and computed[name].value is None]
@@ -138,6 +138,10 @@ class _Reader:
             kept = []  # read anew, and there is none any more
         new = {name: value for name, value in computed.items() if name not in kept}
         return _Reading(trial, {**trial.metrics, **new}, tuple(new.values()), tuple(kept))
+
+    def _computed(self, trial: TrialRecord, names: Sequence[str]) -> dict[str, MetricValue]:
+        gone = retention.why_gone(self.store.trace_files(self.run.id, trial.number))
+        return self._compute(trial, names) if gone is None else _nothing(names, gone)
 
     def _compute(self, trial: TrialRecord, names: Sequence[str]) -> dict[str, MetricValue]:
         if not names:
@@ -147,13 +151,12 @@ class _Reader:
         return repeats.mean(found).values
 
     def _values(self, folder: Path, plan: ParallelPlan | None, names: Sequence[str]) -> dict[str, MetricValue]:
-        from metrics import registry
         from metrics.api import compute
 
         try:
             return compute(folder, workload=self.workload, environment=self.environment, plan=plan, metrics=names)
         except BadInputError as error:
-            return {name: MetricValue.none(registry.spec(name), f"no trace: {error.message}") for name in names}
+            return _nothing(names, f"no trace: {error.message}")
 
     def _traces(self, trial: TrialRecord) -> list[Path]:
         directory = self.store.trial_dir(self.run.id, trial.number)
@@ -161,7 +164,13 @@ class _Reader:
         return [repeats.folder(directory, repeat) / "trace" for repeat in range(count)]
 
     def _has_trace(self, trial: TrialRecord) -> bool:
-        return all(folder.is_dir() and any(folder.iterdir()) for folder in self._traces(trial))
+        return all(any(path.is_file() for path in folder.rglob("*")) for folder in self._traces(trial))
+
+
+def _nothing(names: Sequence[str], reason: str) -> dict[str, MetricValue]:
+    from metrics import registry
+
+    return {name: MetricValue.none(registry.spec(name), reason) for name in names}
 
 
 def _portability(run: RunRecord, workload: Workload, environment: Any) -> PortabilityTool:

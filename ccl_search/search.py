@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from ccl_search import measuring, repeats, rerun, trial_files
+from ccl_search import measuring, repeats, rerun, retention, trial_files
 from ccl_search.execution import AttemptLog, Executor
 from ccl_search.fleet import Fleet
 from ccl_search.interrupt import MOST_SIGNALS, Interrupt
@@ -28,7 +28,7 @@ from policies.runner import PolicyRunner
 from runs.errors import CclSearchError
 from runs.metric import MetricValue
 from runs.objective import Objective
-from runs.trial import Execution, FailureClass, TrialState
+from runs.trial import Execution, FailureClass, Fidelity, TrialState
 
 FINISHED = "finished"
 INTERRUPTED = "interrupted"
@@ -146,6 +146,7 @@ class Search:
             CclSearchError: the search cannot go on (the target, the LLM, the disk); the run is left resumable.
         """
         try:
+            self._retention.sweep()
             self._take_up(executor)
             self._fly(executor)
         except BaseException as error:
@@ -277,6 +278,8 @@ class Search:
         if execution.state is not TrialState.SUCCEEDED:
             failed = measuring.Measurement(failure=execution.failure, evidence=execution.evidence)
             return self._record(suggestion, execution, failed)
+        if self.target.fidelity is Fidelity.MEASURED:
+            retention.tidy(self.recorder.trial_dir(suggestion.number), self.settings.trace_ranks)
         started = time.perf_counter()
         measurement = repeats.measure(executions, self.problem, suggestion.plan)
         execution = self._with_findings(suggestion.number, execution)
@@ -306,7 +309,13 @@ class Search:
         view = self.recorder.complete(suggestion.number, execution, scored, metric_seconds)
         self._pending = None
         self.observer.trial_finished(view)
+        self._retention.settle()
         return view
+
+    @cached_property
+    def _retention(self) -> retention.Retention:
+        """What is done with traces once they are scored."""
+        return retention.Retention(self.recorder.store, self.run_id, self.settings.keep_traces)
 
     def _with_portability(self, suggestion: Suggestion, measurement: measuring.Measurement) -> measuring.Measurement:
         """The measurement with the metric of the policy itself, where the search wants it."""

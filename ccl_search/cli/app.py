@@ -26,6 +26,7 @@ from ccl_search.cli import (
     run,
     script,
     simulate,
+    store,
     validate,
     verify,
 )
@@ -63,6 +64,7 @@ app.command("targets", rich_help_panel=_SITE)(catalogue.targets)
 app.command("script", rich_help_panel=_SITE)(script.script)
 app.command("doctor", rich_help_panel=_SITE)(doctor.doctor)
 app.command("calibrate", rich_help_panel=_SITE)(calibrate.calibrate)
+app.add_typer(store.app, name="store", rich_help_panel=_READ)
 app.command("cleanup", rich_help_panel=_SITE)(cleanup.cleanup)
 
 

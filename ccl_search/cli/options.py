@@ -157,3 +157,19 @@ WithinAllocation = Annotated[
         "--within-allocation", help="Run trials in the Slurm allocation this process is in.", rich_help_panel=_WHERE
     ),
 ]
+KeepTraces = Annotated[
+    str, typer.Option(help="Traces to keep once they are scored: all, best or none.", rich_help_panel=_WHERE)
+]
+TraceRanks = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Measure and keep the traces of so many ranks only.", show_default="all", rich_help_panel=_WHERE
+    ),
+]
+ProfilerCost = Annotated[
+    bool,
+    typer.Option(
+        help="End with one run without the profiler, where its cost on the target is not known yet.",
+        rich_help_panel=_WHERE,
+    ),
+]

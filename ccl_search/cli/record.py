@@ -92,6 +92,10 @@ def _print_run(document: dict[str, Any]) -> None:
         from ccl_search.screening.report import lines
 
         console().print("\n".join(lines(document["screen"])), soft_wrap=True, markup=False)
+    if document["profiler_cost"] is not None:
+        from ccl_search.profiler_cost import described
+
+        console().print(described(document["profiler_cost"]), soft_wrap=True, markup=False)
     if document["best"] is not None:
         console().print(
             f"best (*): trial {document['best']['trial']}, policy {document['best']['policy_path']}", soft_wrap=True

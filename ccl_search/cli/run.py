@@ -52,6 +52,9 @@ def run(
     screen_check: options.ScreenCheck = 0.0,
     parallel: options.Parallel = None,
     within_allocation: options.WithinAllocation = False,
+    keep_traces: options.KeepTraces = "all",
+    trace_ranks: options.TraceRanks = None,
+    profiler_cost: options.ProfilerCost = True,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -60,7 +63,7 @@ def run(
     Trial 0 is the seed policy; every iteration rewrites the policy, runs its config, and scores the trace.
     Everything is kept: `ccl-search show RUN`. A stopped run goes on with `ccl-search resume RUN`.
     """
-    from ccl_search import assembly, targets
+    from ccl_search import assembly, retention, targets
     from ccl_search.cli.progress import live_table
     from ccl_search.problem import DEFAULT_OBJECTIVE, ProblemSource
     from ccl_search.settings import SearchSettings
@@ -100,6 +103,9 @@ def run(
         constraints=tuple(constraint or ()),
         pareto=pareto,
         repeats=repeats,
+        profiler_cost=profiler_cost,
+        keep_traces=retention.check_keep(keep_traces),
+        trace_ranks=trace_ranks,
         screen=screen,
         screen_check=screen_check,
     )
@@ -133,7 +139,7 @@ def _check_budgets(*values: float | None) -> None:
 
 
 def _drive(search: Search, store: Store, launcher: Launcher, as_json: bool) -> None:
-    from ccl_search import report
+    from ccl_search import profiler_cost, report
     from ccl_search.execution import Executor
     from ccl_search.fleet import OneAtATime
 
@@ -148,6 +154,8 @@ def _drive(search: Search, store: Store, launcher: Launcher, as_json: bool) -> N
     search.interrupt.announce = observer.notice
     with search.interrupt:
         status = search.run(executor)
+        if status == "finished" and search.settings.profiler_cost:
+            profiler_cost.settle(search, store, executor)
     if status == "finished" and hasattr(launcher, "release"):
         for hindrance in launcher.release(search.run_id, search.recorder.trial_dir(0)):
             observer.notice(f"a slice is left; `ccl-search cleanup` deletes it: {hindrance}")

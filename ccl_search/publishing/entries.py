@@ -35,7 +35,8 @@ class Entry:
     """A trial to be published. `metrics` and `score` are those of the traces as they are published.
 
     `sources` maps the paths of trace files, relative to the trial's folder, to where they lie; `execution` is the
-    content of `execution.json`, None where the trial has none.
+    content of `execution.json`, None where the trial has none. `dropped` are the facts of traces that were not kept,
+    where none was: they are published as hashes.
     """
 
     trial: TrialRecord
@@ -43,6 +44,7 @@ class Entry:
     score: float | None
     sources: dict[str, Path] = field(default_factory=dict)
     execution: dict[str, Any] | None = None
+    dropped: tuple[PackedFile, ...] = ()
 
     @property
     def number(self) -> int:
@@ -77,6 +79,7 @@ def collect(store: Store, run_id: str) -> list[Entry]:
 def _entry(store: Store, trial: TrialRecord) -> Entry:
     directory = store.trial_dir(trial.run_id, trial.number)
     sources: dict[str, Path] = {}
+    dropped: list[PackedFile] = []
     for found in store.trace_files(trial.run_id, trial.number):
         place = store.home / found.path
         if found.kept and not place.is_file():
@@ -85,7 +88,11 @@ def _entry(store: Store, trial: TrialRecord) -> Entry:
             )
         if found.kept:
             sources[place.relative_to(directory).as_posix()] = place
-    return Entry(trial, dict(trial.metrics), trial.score, sources, _execution(directory / EXECUTION))
+        else:
+            path = place.relative_to(directory).as_posix()
+            dropped.append(PackedFile(path, found.size, found.sha256, "hash"))
+    execution = _execution(directory / EXECUTION)
+    return Entry(trial, dict(trial.metrics), trial.score, sources, execution, () if sources else tuple(dropped))
 
 
 def _execution(path: Path) -> dict[str, Any] | None:

@@ -183,6 +183,7 @@ def _write_traces(folder: _Folder, entry: Entry, treatment: Treatment) -> Iterat
             if not options.metrics_only:
                 folder.put(f"{entry.folder}/{facts.file}", content)
         yield replace(facts, packing="hash", file=None) if options.metrics_only else facts
+    yield from entry.dropped
 
 
 def _public_card(text: str, treatment: Treatment) -> str:
