@@ -42,6 +42,12 @@ class AstraInputs:
     memory: RemoteMemory | None = None
     ns3: Ns3Config | None = None
     surplus: int = 0
+    network_path: Path | None = None
+
+    @property
+    def network_name(self) -> str:
+        """What messages call the network."""
+        return str(self.network_path or self.topology.name)
 
     @property
     def ranks(self) -> int:
@@ -102,8 +108,9 @@ def load_inputs(
     surplus = _count(et_prefix, len(traces))
     settings = read_ns3_config(ns3_config) if ns3_config is not None else None
     return AstraInputs(
-        et_prefix, traces, config, dims, topology, described, groups, comm_group, memory, settings, surplus
-    )
+        et_prefix, traces, config, dims, topology, described, groups, comm_group, memory, settings, surplus,
+        network or physical,
+    )  # fmt: skip
 
 
 def _text(path: Path | None) -> str:

@@ -29,7 +29,7 @@ def check_network(inputs: AstraInputs, calls: Calls) -> Iterator[Row]:
 
 
 def _analytical(inputs: AstraInputs) -> Iterator[Row]:
-    where = inputs.topology.name
+    where = inputs.network_name
     for place, count in enumerate(inputs.dims):
         if count < 2:
             yield (
@@ -46,7 +46,7 @@ def _analytical(inputs: AstraInputs) -> Iterator[Row]:
 
 
 def _ns3(inputs: AstraInputs) -> Iterator[Row]:
-    where, rates = inputs.topology.name, rates_gbps(inputs.topology)
+    where, rates = inputs.network_name, rates_gbps(inputs.topology)
     if inputs.topology.devices > inputs.ranks:
         what = f"{inputs.topology.devices} devices, {inputs.ranks} ranks: the last devices stay idle"
         yield "note", where, what, "", ""
@@ -69,7 +69,7 @@ def _hpcc(inputs: AstraInputs, rates: tuple[float, ...]) -> Iterator[Row]:
     odd = [rate for rate in rates if rate not in HPCC_RATES]
     if odd:
         what = f"HPCC on links of {odd[0]:g} Gb/s, a rate that its telemetry cannot name: times come out far too long"
-        yield "error", inputs.topology.name, what, f"use {', '.join(map(str, HPCC_RATES))} Gb/s", "astra-sim-ns3"
+        yield "error", inputs.network_name, what, f"use {', '.join(map(str, HPCC_RATES))} Gb/s", "astra-sim-ns3"
 
 
 def _routes(inputs: AstraInputs, calls: Calls) -> Iterator[Row]:
@@ -87,7 +87,7 @@ def _routes(inputs: AstraInputs, calls: Calls) -> Iterator[Row]:
         is_hpcc = inputs.ns3 is not None and inputs.ns3.congestion_control is CongestionControl.HPCC
         if is_hpcc and hops > _HOPS:
             what = f"{hops} hops from device {source} to {target}, HPCC has room for {_HOPS}"
-            yield "error", inputs.topology.name, what, "flatten the topology or take another CC_MODE", "astra-sim-ns3"
+            yield "error", inputs.network_name, what, "flatten the topology or take another CC_MODE", "astra-sim-ns3"
             return
 
 

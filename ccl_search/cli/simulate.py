@@ -1,21 +1,23 @@
-"""`simulate`: one config on the built-in simulator."""
+"""`simulate`: one config, or execution traces, on the built-in simulator."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ccl_search.cli import options
+from ccl_search.cli import simulate_raw as raw
 from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json, print_table
+from runs.errors import BadInputError
 
 if TYPE_CHECKING:
     from backends.timeline import SimulationResult
     from ccl_search.simulating import Simulation
 
 ConfigText = Annotated[
-    str, typer.Option("--config", help="Knobs, as tp=4,dp=2,micro_batch_size=1; the others ask for nothing.")
+    str | None, typer.Option("--config", help="Knobs, as tp=4,dp=2,micro_batch_size=1; the others ask for nothing.")
 ]
 Backend = Annotated[str, typer.Option(help="Simulator; flow is built in.")]
 CalibrationName = Annotated[
@@ -30,8 +32,13 @@ _BUSIEST = 8
 _MS = 1e3
 
 
+app = typer.Typer(invoke_without_command=True)
+
+
+@app.callback()
 def simulate(
-    config: ConfigText,
+    context: typer.Context,
+    config: ConfigText = None,
     card: options.Card = None,
     workload: options.Workload = None,
     environment: options.Environment = None,
@@ -40,6 +47,15 @@ def simulate(
     backend: Backend = "flow",
     calibration: CalibrationName = None,
     trace: TraceFolder = None,
+    et: raw.Prefix = None,
+    system: raw.System = None,
+    network: raw.NetworkFile = None,
+    physical_topology: raw.Physical = None,
+    comm_group: raw.GroupFile = None,
+    remote_memory: raw.MemoryFile = None,
+    logical_topology: raw.Logical = None,
+    ns3_config: raw.Ns3File = None,
+    cc: raw.Control = None,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -47,14 +63,40 @@ def simulate(
 
     With --json all times are whole ns of the slowest rank, memory and links bytes. A config that breaks a rule of the
     space is refused with the rule, one that does not fit in memory is shown with its parts: exit code 2 for both.
+
+    With --et, --system and --network or --physical-topology it runs Chakra traces instead, as ASTRA-sim would.
     """
+    if context.invoked_subcommand is not None:
+        return
+    from ccl_search.simulating.raw import RawFiles
+
+    files = RawFiles(et, system, network, physical_topology, comm_group, remote_memory, logical_topology, ns3_config)
+    source = {"card": card, "workload": workload, "environment": environment, "framework": framework, "space": space}
+    if files.given or cc is not None:
+        _refuse_mixture({"config": config, "calibration": calibration, **source})
+        raw.run_raw(files, cc, backend, trace, as_json)
+    elif config is None:
+        raise BadInputError("there is nothing to simulate", "give --config, or traces with --et")
+    else:
+        _simulate_config(source, config, backend, (calibration, home), trace, as_json)
+
+
+def _refuse_mixture(others: dict[str, Any]) -> None:
+    for name, value in others.items():
+        if value is not None:
+            raise BadInputError(f"--{name} does not go with --et", "simulate a config or traces, not both")
+
+
+def _simulate_config(
+    source: dict[str, Any], config: str, backend: str, calibration: tuple[str | None, str | None], trace: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     from ccl_search import scripting, simulating
     from ccl_search.calibrating import files
     from ccl_search.problem import ProblemSource, resolve
 
-    source = ProblemSource(card=card, workload=workload, environment=environment, framework=framework, space=space)
-    problem = resolve(source)
-    found = simulating.simulate(problem, scripting.parse_config(config), files.find(calibration, home), backend)
+    problem = resolve(ProblemSource(**source))
+    found = simulating.simulate(problem, scripting.parse_config(config), files.find(*calibration), backend)
     written = simulating.write_trace(found, trace) if trace is not None and found.result is not None else ()
     if as_json:
         print_json({**found.as_dict(), **({"trace": [str(path) for path in written]} if written else {})})

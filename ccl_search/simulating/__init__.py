@@ -126,9 +126,18 @@ def write_trace(simulation: Simulation, folder: Path) -> tuple[Path, ...]:
     from backends.trace import write_traces
 
     simulation.require_fit()
+    check_trace_folder(folder)
+    assert simulation.result is not None
+    return write_traces(simulation.result, folder).files
+
+
+def check_trace_folder(folder: Path) -> None:
+    """Return if trace files may be written into `folder`.
+
+    Raises:
+        BadInputError: it is a file, or holds traces already.
+    """
     if folder.exists() and not folder.is_dir():
         raise BadInputError(f"--trace {folder} is a file", "name a folder")
     if folder.is_dir() and any(folder.glob("*trace.json*")):
         raise BadInputError(f"--trace {folder} holds traces already", "name another folder or remove them")
-    assert simulation.result is not None
-    return write_traces(simulation.result, folder).files

@@ -1,0 +1,102 @@
+"""Traces in the files of ASTRA-sim on the built-in simulator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runs.errors import BadInputError
+
+if TYPE_CHECKING:
+    from backends.exchange.inputs import AstraInputs
+    from backends.exchange.raw import RawResult
+    from backends.network.parameters import CongestionControl
+
+RAW_BACKENDS = ("flow",)
+
+
+@dataclass(frozen=True)
+class RawFiles:
+    """The files that describe a run: traces `PREFIX.RANK.et`, the system, and one of the two kinds of network."""
+
+    et: Path | None = None
+    system: Path | None = None
+    network: Path | None = None
+    physical: Path | None = None
+    groups: Path | None = None
+    memory: Path | None = None
+    logical: Path | None = None
+    ns3_config: Path | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether any of them is named."""
+        return any(path is not None for path in vars(self).values())
+
+    def load(self) -> AstraInputs:
+        """Read them.
+
+        Raises:
+            BadInputError: one that is needed is not named, or a file is missing or malformed.
+        """
+        from backends.exchange.inputs import load_inputs
+
+        if self.et is None or self.system is None:
+            raise BadInputError(
+                f"{'--et' if self.et is None else '--system'} is missing", "name the traces and the system file"
+            )
+        return load_inputs(
+            self.et,
+            self.system,
+            network=self.network,
+            physical=self.physical,
+            comm_group=self.groups,
+            remote_memory=self.memory,
+            logical=self.logical,
+            ns3_config=self.ns3_config,
+        )
+
+
+def simulate_raw(files: RawFiles, control: str | None = None, backend: str = RAW_BACKENDS[0]) -> RawResult:
+    """Run the traces; `control` (none, dcqcn, hpcc, timely, dctcp) overrides the NS-3 configuration.
+
+    Raises:
+        BadInputError: the inputs cannot be run (one line with file, node and reason), the backend or the congestion
+            control is unknown, or the latter is asked of the analytical network, which has none.
+        CclSearchError: the run took no time.
+    """
+    from backends.exchange.raw import run
+
+    if backend not in RAW_BACKENDS:
+        raise BadInputError(f"no backend for traces is called {backend!r}", f"choose one of {', '.join(RAW_BACKENDS)}")
+    chosen = _control(control)
+    if control is not None and files.network is not None:
+        raise BadInputError("--cc goes with --physical-topology; network.yml has no congestion control", "leave it out")
+    return run(files.load(), chosen)
+
+
+def _control(name: str | None) -> CongestionControl | None:
+    from backends.network.parameters import CongestionControl
+
+    if name is None:
+        return None
+    try:
+        return CongestionControl(name)
+    except ValueError as error:
+        known = ", ".join(each.value for each in CongestionControl)
+        raise BadInputError(f"no congestion control is called {name!r}", f"choose one of {known}") from error
+
+
+def write_raw_traces(result: RawResult, folder: Path) -> tuple[Path, ...]:
+    """Write the run as Kineto trace files into `folder`, one for each class of ranks with the same timeline.
+
+    Raises:
+        BadInputError: `folder` is a file or holds traces already.
+        OSError: it cannot be written.
+    """
+    from backends.exchange.timeline import write_traces
+    from ccl_search.simulating import check_trace_folder
+
+    check_trace_folder(folder)
+    return write_traces(result, folder)
