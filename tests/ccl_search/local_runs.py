@@ -9,11 +9,9 @@ from pathlib import Path
 
 PROGRAM = """
 import json, os, sys
-def knob(name): return os.environ["CCL_SEARCH_KNOB_" + name.upper()]
-rank, world = int(os.environ["CCL_RANK"]), int(os.environ["CCL_WORLD_SIZE"])
-tp, size = int(knob("tp")), int(knob("micro_batch_size"))
-profiled = os.environ["CCL_SEARCH_PROFILE"] == "true"
-length = 25000.0 * tp / size                     # microseconds of a step
+def knob(name): return int(os.environ["CCL_SEARCH_KNOB_" + name.upper()])
+world, profiled = int(os.environ["CCL_WORLD_SIZE"]), os.environ["CCL_SEARCH_PROFILE"] == "true"
+length = 25000.0 * knob("tp") / knob("micro_batch_size")      # microseconds of a step
 with open(os.environ["CCL_TRACE_DIR"] + "/../started", "a") as stream:
     stream.write("profiled\\n" if profiled else "plain\\n")
 warm, steps = int(os.environ["CCL_SEARCH_WARMUP_STEPS"]), int(os.environ["CCL_SEARCH_PROFILED_STEPS"])
@@ -22,17 +20,18 @@ for number in range(1, warm + steps + 1):
     print("step", number, "took", round(length * slower / 1000, 3), "ms")
 if not profiled:
     sys.exit(0)
-events = []
-for number in range(steps):
-    start = 1e9 + number * length
-    events.append({"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{number}", "pid": rank, "tid": 1,
-                   "ts": start, "dur": length})
-    events.append({"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": start + 20,
-                   "dur": 0.9 * length, "args": {"device": 0, "stream": 7, "correlation": number}})
-document = {"schemaVersion": 1, "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world},
-            "traceEvents": events}
-with open(f"{os.environ['CCL_TRACE_DIR']}/rank{rank}_trace.json", "w") as stream:
-    json.dump(document, stream)
+for rank in range(world):
+    events = []
+    for number in range(steps):
+        start = 1e9 + number * length
+        events.append({"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{number}", "pid": rank, "tid": 1,
+                       "ts": start, "dur": length})
+        events.append({"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": start + 20,
+                       "dur": 0.9 * length, "args": {"device": 0, "stream": 7, "correlation": number}})
+    document = {"schemaVersion": 1, "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world},
+                "traceEvents": events}
+    with open(f"{os.environ['CCL_TRACE_DIR']}/rank{rank}_trace.json", "w") as stream:
+        json.dump(document, stream)
 """
 SPACE = """
 name: small
@@ -48,7 +47,7 @@ STEP_LOG = r"step (?P<step>\d+) took (?P<ms>[\d.]+) ms"
 def write(folder: Path, space: str = SPACE, **framework: object) -> list[str]:
     """The files of a search, and the words of `run` that name them. `framework` is added to the target's section."""
     (folder / "program.py").write_text(PROGRAM)
-    section = {"command": [sys.executable, "-S", str(folder / "program.py")], "per_node": False}
+    section = {"command": [sys.executable, "-S", str(folder / "program.py")]}
     section |= {"traces": ["rank*_trace.json"], **framework}
     target = {"name": "here", "kind": "local", "environment": "h100-8", "framework": {"command": section}}
     (folder / "target.yaml").write_text(json.dumps(target))
