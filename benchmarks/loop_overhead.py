@@ -30,7 +30,7 @@ from ccl_search.execution import Executor
 
 EXCLUDED = ("proposer", "launch", "metrics")
 STORE = ("add_trial", "prepare_trial", "begin_attempt", "set_handle", "finish_attempt", "finish_trial", "totals")
-FILES = ("job_for", "write_execution", "entry_findings", "trace_files", "write_metrics")
+FILES = ("write_entry", "write_execution", "step_findings", "trace_files", "write_metrics")
 
 
 @dataclass(frozen=True)

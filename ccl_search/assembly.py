@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -80,6 +81,7 @@ def start(
 ) -> Search:
     """As `create`, for a problem that is resolved already; `origin` tells where a search that is no first is from."""
     from ccl_search.feasibility import require_feasible
+    from runs.store import RunStatus
 
     target = targets.find(settings.target, store.home)
     limits = _limits(settings, problem, target, observer or Observer())
@@ -98,23 +100,38 @@ def start(
         from ccl_search.llm import prompts
 
         store.add_prompt(prompts.full_text())
-    recorder = Recorder(store, run_id, problem.objective, limits=limits.limits, pareto=settings.pareto)
-    search = _search(problem, settings, target, recorder, choice.name, runner, seed_policy, observer)
+    recorder = Recorder(
+        store, run_id, problem.objective, target.fidelity, limits=limits.limits, pareto=settings.pareto
+    )
+    try:
+        search = _search(problem, settings, target, recorder, choice.name, runner, seed_policy, observer)
+    except BaseException as error:
+        store.finish_run(run_id, RunStatus.FAILED, f"could not begin: {error}")
+        raise
     _announce(search, choice)
     return search
 
 
-def reopen(run: str, store: Store, observer: Observer | None = None) -> Search:
-    """The search of a run that is in the store, ready to go on.
+def reopen(
+    run: str, store: Store, observer: Observer | None = None, changes: Mapping[str, Any] | None = None
+) -> Search:
+    """The search of a run that is in the store, ready to go on. The run's row changes only once all else is there.
+
+    `changes` are fields of `SearchSettings` that are to be others from now on: budgets, retries, trials in flight.
+    With one of them a run that has finished goes on too.
 
     Raises:
-        BadInputError: there is no such run, or it has finished.
+        BadInputError: there is no such run, it has finished and no budget is changed, or the proposer cannot be used.
+        TargetUnavailableError: the sandbox does not work here.
     """
     from runs.card import parse_card
 
     record = store.run(run)
-    if record.status.value == "finished":
-        raise BadInputError(f"run {record.id} has finished: {record.stop_reason}", "start a new one with `run`")
+    if record.status.value == "finished" and not changes:
+        raise BadInputError(
+            f"run {record.id} has finished: {record.stop_reason}",
+            "raise a limit (`resume RUN --iterations N`, or another budget), or start a new one with `run`",
+        )
     card = parse_card(record.card, record.id).card
     problem = Problem(
         card,
@@ -124,12 +141,14 @@ def reopen(run: str, store: Store, observer: Observer | None = None) -> Search:
         record.config_space(),
         record.typed_objective(),
     )
-    settings = SearchSettings.from_dict(record.options["settings"])
-    store.reopen_run(record.id)
-    recorder = Recorder.load(store, record.id)
+    settings = replace(SearchSettings.from_dict(record.options["settings"]), **(changes or {}))
+    factory.check(record.proposer, settings)
     seed_policy = record.options["seed_policy"]
     target = targets.of_run(record.target, record.target_settings)
+    recorder = Recorder.load(store, record.id, target.fidelity)
     search = _search(problem, settings, target, recorder, record.proposer, _runner(settings), seed_policy, observer)
+    stored = {**record.options, "settings": settings.as_dict()}
+    store.reopen_run(record.id, options=stored, budgets=settings.budgets())
     _announce(search, factory.Choice(record.proposer, f"as in run {record.id}"))
     return search
 
@@ -241,13 +260,6 @@ def _new_run(
 
     of_policies = (PORTABILITY,) if is_wanted(problem.objective, settings, proposer) else ()
     specs = (*(registry.spec(name) for name in registry.BUNDLED), *of_policies)
-    budgets = {
-        "iterations": settings.iterations,
-        "patience": settings.patience,
-        "cost_usd": settings.max_cost_usd,
-        "xpu_hours": settings.max_xpu_hours,
-        "seconds": settings.max_seconds,
-    }
     return NewRun(
         card=to_yaml(problem.card),
         workload=problem.workload_input,
@@ -262,7 +274,7 @@ def _new_run(
         model=settings.model if proposer == "claude" else None,
         sandbox=settings.sandbox,
         seed=settings.seed,
-        budgets={name: value for name, value in budgets.items() if value is not None},
+        budgets=settings.budgets(),
         tool_versions={spec.name: spec.version for spec in specs},
         product_version=version(),
         options={"settings": settings.as_dict(), "seed_policy": seed_policy},

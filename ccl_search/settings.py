@@ -70,6 +70,17 @@ class SearchSettings:
             found.append(MaxSeconds(self.max_seconds))
         return found
 
+    def budgets(self) -> dict[str, Any]:
+        """The budgets that bind, by the names the run's row has for them."""
+        found = {
+            "iterations": self.iterations,
+            "patience": self.patience,
+            "cost_usd": self.max_cost_usd,
+            "xpu_hours": self.max_xpu_hours,
+            "seconds": self.max_seconds,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data for the run's row."""
         return asdict(self)

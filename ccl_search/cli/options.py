@@ -106,7 +106,9 @@ Unconfined = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.", rich_help_panel=_HOW)]
-Iterations = Annotated[int, typer.Option(min=0, help="Iterations after the seed policy.", rich_help_panel=_BUDGET)]
+_ITERATIONS = typer.Option(min=0, help="Iterations after the seed policy.", rich_help_panel=_BUDGET)
+Iterations = Annotated[int, _ITERATIONS]
+NewIterations = Annotated[int | None, _ITERATIONS]
 Patience = Annotated[
     int | None,
     typer.Option(min=1, help="Stop after this many iterations without improvement.", rich_help_panel=_BUDGET),
@@ -118,15 +120,18 @@ MaxXpuHours = Annotated[
     float | None, typer.Option(help="Stop after this many accelerator-hours.", rich_help_panel=_BUDGET)
 ]
 MaxMinutes = Annotated[float | None, typer.Option(help="Stop after this many minutes.", rich_help_panel=_BUDGET)]
+NewTimeLimit = Annotated[
+    float | None, typer.Option(help="Longest run of one trial, in seconds.", rich_help_panel=_BUDGET)
+]
 TimeLimit = Annotated[
     float | None,
     typer.Option(
         help="Longest run of one trial, in seconds.", show_default="the target's, else 3600", rich_help_panel=_BUDGET
     ),
 ]
-Retries = Annotated[
-    int, typer.Option(min=0, help="Repeats of a trial that the machines failed.", rich_help_panel=_BUDGET)
-]
+_RETRIES = typer.Option(min=0, help="Repeats of a trial that the machines failed.", rich_help_panel=_BUDGET)
+Retries = Annotated[int, _RETRIES]
+NewRetries = Annotated[int | None, _RETRIES]
 Target = Annotated[
     str, typer.Option(help="Where configs run: a target of `targets`, or a target file (YAML).", rich_help_panel=_WHERE)
 ]
@@ -147,6 +152,7 @@ ScreenCheck = Annotated[
         rich_help_panel=_WHERE,
     ),
 ]
+NewParallel = Annotated[int | None, typer.Option(min=1, help="Trials in flight at once.", rich_help_panel=_WHERE)]
 Parallel = Annotated[
     int | None,
     typer.Option(min=1, help="Trials in flight at once.", show_default="the target's, else 1", rich_help_panel=_WHERE),

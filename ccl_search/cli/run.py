@@ -103,11 +103,11 @@ def run(
         constraints=tuple(constraint or ()),
         pareto=pareto,
         repeats=repeats,
+        screen=screen,
+        screen_check=screen_check,
         profiler_cost=profiler_cost,
         keep_traces=retention.check_keep(keep_traces),
         trace_ranks=trace_ranks,
-        screen=screen,
-        screen_check=screen_check,
     )
     with assembly.open_store(home, write=True) as store:
         launcher = targets.launcher(targets.find(target, store.home), within_allocation)
@@ -117,17 +117,43 @@ def run(
 
 def resume(
     run: Annotated[str, typer.Argument(help="The run's id, the beginning of it, or `latest`.")],
+    iterations: options.NewIterations = None,
+    patience: options.Patience = None,
+    max_cost: options.MaxCost = None,
+    max_xpu_hours: options.MaxXpuHours = None,
+    max_minutes: options.MaxMinutes = None,
+    time_limit: options.NewTimeLimit = None,
+    retries: options.NewRetries = None,
+    parallel: options.NewParallel = None,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Go on with an interrupted run: what is finished stays, what was in flight is re-attached or repeated."""
+    """Go on with an interrupted run: what is finished stays, what was in flight is re-attached or repeated.
+
+    Options replace what the run was started with. With one of them a finished run goes on too. Cost and
+    accelerator-hours count from the beginning of the run, minutes from the beginning of this command.
+    """
     from ccl_search import assembly, targets
     from ccl_search.cli.progress import live_table
 
+    _check_budgets(max_xpu_hours, max_minutes, time_limit)
+    changes = {
+        "iterations": iterations,
+        "patience": patience,
+        "max_cost_usd": _dollars(max_cost),
+        "max_xpu_hours": max_xpu_hours,
+        "max_seconds": max_minutes * 60 if max_minutes is not None else None,
+        "time_limit_s": time_limit,
+        "retries": retries,
+        "parallel": parallel,
+    }
+    changes = {name: value for name, value in changes.items() if value is not None}
     with assembly.open_store(home, write=True) as store:
-        search = assembly.reopen(run, store, live_table(store))
-        within = bool(search.settings.extras.get("within_allocation"))
-        _drive(search, store, targets.launcher(search.target, within), as_json)
+        record = store.run(run)
+        within = bool(record.options.get("settings", {}).get("extras", {}).get("within_allocation"))
+        launcher = targets.launcher(targets.of_run(record.target, record.target_settings), within)
+        search = assembly.reopen(record.id, store, live_table(store), changes)
+        _drive(search, store, launcher, as_json)
 
 
 def _check_budgets(*values: float | None) -> None:

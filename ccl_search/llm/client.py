@@ -199,6 +199,15 @@ class _Attempts:
         return round(self._clock() - self._started, 6)
 
 
+def require_key() -> None:
+    """Check that there is a key of the API; whether the API accepts it, only a call can tell.
+
+    Raises:
+        LlmCredentialsError: there is none.
+    """
+    _connect(ClientOptions()).close()
+
+
 def _connect(options: ClientOptions) -> anthropic.Anthropic:
     import anthropic
 

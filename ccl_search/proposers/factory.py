@@ -65,7 +65,7 @@ def check(name: str, settings: SearchSettings) -> None:
     """Find out before anything is written whether `name` can be built with these settings.
 
     Raises:
-        BadInputError: the effort is unknown, or the price file cannot be used.
+        BadInputError: the effort is unknown, the price file cannot be used, or no key of the API is set.
     """
     from ccl_search.llm.models import EFFORTS
     from ccl_search.llm.prices import PriceTable
@@ -76,6 +76,10 @@ def check(name: str, settings: SearchSettings) -> None:
         raise BadInputError(f"--effort {settings.effort} is unknown", f"one of {', '.join(EFFORTS)}")
     if settings.prices is not None:
         PriceTable.load(Path(settings.prices))
+    if settings.replay_llm is None:
+        from ccl_search.llm.client import require_key
+
+        require_key()
 
 
 def build(name: str, settings: SearchSettings, around: Surroundings) -> Proposer:

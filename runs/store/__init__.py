@@ -15,7 +15,7 @@ starts the CLI says `from runs.store import Store` inside the function that open
 
     store.create_run(NewRun) -> run_id                    status running
     store.finish_run(run_id, status, stop_reason="")      finished | interrupted | failed | cancelled
-    store.reopen_run(run_id)                              running again, for resume
+    store.reopen_run(run_id, *, options=None, budgets=None)                       running again, for resume
     store.set_objective(run_id, objective)                once the baselines of trial 0 are known
     store.set_notes(run_id, text); store.set_option(run_id, name, value)
 

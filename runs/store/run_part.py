@@ -53,11 +53,20 @@ class RunPart(Part):
             row = run_row(session, run_id)
             row.status, row.stop_reason, row.finished = status.value, clean(stop_reason), now()
 
-    def reopen_run(self, run_id: str) -> None:
-        """Let an ended or interrupted run continue: status running, no end, no reason."""
+    def reopen_run(
+        self, run_id: str, *, options: dict[str, Any] | None = None, budgets: dict[str, Any] | None = None
+    ) -> None:
+        """Let an ended or interrupted run continue: status running, no end, no reason; what is not given stays.
+
+        Raises:
+            BadInputError: there is no such run, or the options hold a credential.
+        """
+        refuse_secrets(options or {}, "options")
         with self._database.transaction() as session:
             row = run_row(session, run_id)
             row.status, row.stop_reason, row.finished = RunStatus.RUNNING.value, "", None
+            row.options = row.options if options is None else dump(options, "options")
+            row.budgets = row.budgets if budgets is None else dump(budgets, "budgets")
 
     def set_objective(self, run_id: str, objective: Objective) -> None:
         """Replace the run's objective, for instance by itself with the baselines of trial 0."""
