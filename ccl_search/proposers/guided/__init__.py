@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ccl_search.proposers.base import Proposal, ProposalContext
 from ccl_search.proposers.guided.choosing import Chooser, explain
+from ccl_search.proposers.guided.envelope import estimate
 from ccl_search.proposers.guided.writing import policy_text
 
 
@@ -32,7 +33,9 @@ class GuidedProposer:
             self._chooser = Chooser.of(context)
         choice = self._chooser.choose(context)
         reason = explain(choice, context)
-        return Proposal(policy_text(choice.config, context.environment, reason), reason)
+        needs_gb = estimate(choice.config, self._chooser.setting).memory_gb
+        source = policy_text(choice.config, context.environment, reason, context.space, needs_gb)
+        return Proposal(source, reason)
 
     def close(self) -> None:
         """Nothing is held but what follows from the context."""

@@ -1,35 +1,119 @@
-"""Writing the next policy: the chosen values, with rules that keep it sensible on other workloads and clusters."""
+"""Writing the next policy: the chosen values, with the rules and figures that keep it sensible on other clusters.
+
+The policy gives the chosen config wherever the rules of the space allow it, it should fit and the cluster is no larger.
+Elsewhere it looks for the config nearest to it that does: the same share of the devices, tensor parallelism inside a
+node, the other degrees as they were, sharding and recomputation as memory asks for.
+"""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from typing import Any
 
+from runs.space import ConfigSpace
+
+_FUNCTIONS = {"ceil": "math.ceil", "floor": "math.floor"}
+_SCOPES = {"workload": "w", "environment": "e"}
+
 _TEMPLATE = '''\
+import math
+
+PREFERRED = {preferred}
+CHOSEN_ON = {chosen_on}
+NEEDS_GB = {needs_gb}  # estimate for one device with the preferred config
+RULES = [
+{rules}]
+DEGREES = ("tp", "cp", "pp", "dp")
+
+
 def generate_config(workload, environment):
     """{reason}"""
-    preferred = {preferred}
-    chosen_on = {chosen_on}
-    space = workload.get("config_space", [])
-    choices = {{knob["key"]: knob["choices"] for knob in space}}
-    devices = environment.get("total_gpus", chosen_on["total_gpus"])
-    config = {{}}
-    for key in choices:
-        wanted = preferred.get(key, choices[key][0])
-        config[key] = nearest(wanted, choices[key])
-    if environment.get("gpus_per_node", chosen_on["gpus_per_node"]) < chosen_on["gpus_per_node"]:
-        limit = environment["gpus_per_node"]
-        if "tp" in config and config["tp"] > limit:
-            config["tp"] = largest(choices["tp"], limit)
-    for key in ("dp", "pp", "cp", "tp"):
-        while key in config and occupied(config) > devices and config[key] > min(choices[key]):
-            config[key] = largest(choices[key], config[key] - 1)
-    batch = workload.get("batch_size")
-    if batch and "micro_batch_size" in config:
-        fitting = [m for m in choices["micro_batch_size"] if batch % (m * config.get("dp", 1)) == 0]
-        if fitting and config["micro_batch_size"] not in fitting:
-            config["micro_batch_size"] = nearest(config["micro_batch_size"], fitting)
-    return config
+    choices = {{knob["key"]: knob["choices"] for knob in workload.get("config_space", [])}}
+    preferred = {{key: nearest(PREFERRED.get(key, values[0]), values) for key, values in choices.items()}}
+    here = {{**CHOSEN_ON, **environment}}
+    goal = max(1, occupied(PREFERRED) * here["total_gpus"] // CHOSEN_ON["total_gpus"])
+    if occupied(preferred) == goal and legal(preferred, workload, environment, here) and fits(preferred, here):
+        return preferred
+    leanest = None
+    for degrees in spread(choices, goal, here):
+        for rest in details(choices, degrees):
+            config = {{**preferred, **rest, **degrees}}
+            if legal(config, workload, environment, here):
+                if fits(config, here):
+                    return config
+                if leanest is None or needs(config) < needs(leanest):
+                    leanest = config
+    return leanest or preferred
+
+
+def spread(choices, goal, here):
+    """Parallel degrees, those most like the preferred ones first, with as many devices as the goal says."""
+    found = [{{}}]
+    for key in [key for key in DEGREES if key in choices]:
+        found = [{{**one, key: value}} for one in found for value in choices[key]]
+        found = [one for one in found if occupied(one) <= here["total_gpus"]]
+    return sorted(found, key=lambda one: distance(one, goal, here))
+
+
+def distance(degrees, goal, here):
+    away = 10 * abs(math.log2(occupied(degrees) / goal))
+    for key, weight in (("tp", 3), ("cp", 2), ("pp", 2)):
+        away += weight * abs(math.log2(degrees.get(key, 1) / PREFERRED.get(key, 1)))
+    across = degrees.get("tp", 1) > here["gpus_per_node"] >= PREFERRED.get("tp", 1)
+    return (away + (20 if across else 0), -degrees.get("dp", 1))
+
+
+def details(choices, degrees):
+    """What else may have to change with the degrees: what is like the preferred config first."""
+    found = [{{}}]
+    dp = degrees.get("dp", 1)
+    shards = [dp * PREFERRED.get("dp_shard", 1) // PREFERRED.get("dp", 1), dp]
+    for key, first in (
+        ("dp_shard", shards),
+        ("zero_stage", [PREFERRED.get("zero_stage"), 3]),
+        ("pipeline_schedule", [PREFERRED.get("pipeline_schedule"), "1f1b", "gpipe"]),
+        ("sequence_parallel", [PREFERRED.get("sequence_parallel"), degrees.get("tp", 1) > 1]),
+        ("activation_checkpointing", [PREFERRED.get("activation_checkpointing"), "full"]),
+        ("micro_batch_size", [PREFERRED.get("micro_batch_size"), 1]),
+        ("max_num_seqs", [PREFERRED.get("max_num_seqs"), *reversed(choices.get("max_num_seqs", []))]),
+        ("ep", [PREFERRED.get("ep"), *reversed(choices.get("ep", []))]),
+    ):
+        if key in choices:
+            offered = [value for value in first if value in choices[key]]
+            values = [value for place, value in enumerate(offered) if value not in offered[:place]]
+            found = [{{**one, key: nearest(value, choices[key])}} for value in values for one in found] or found
+    return found
+
+
+def legal(config, workload, environment, here):
+    """Whether the config keeps the rules of the space, those whose facts are known."""
+    if occupied(config) > here["total_gpus"]:
+        return False
+    for rule in RULES:
+        try:
+            if not rule(config, workload, environment):
+                return False
+        except (KeyError, TypeError, ZeroDivisionError):
+            continue
+    return True
+
+
+def fits(config, here):
+    """Whether it should fit: where it takes no more than the preferred config did, it does."""
+    if here["gpu_memory_gb"] >= CHOSEN_ON["gpu_memory_gb"] and needs(config) <= NEEDS_GB:
+        return True
+    return needs(config) <= 0.8 * here["gpu_memory_gb"]
+
+
+def needs(config):
+    """GB on one device, by how far the model is spread."""
+    leaner = PREFERRED.get("activation_checkpointing") != "full" and config.get("activation_checkpointing") == "full"
+    return NEEDS_GB * shards_of(PREFERRED) / shards_of(config) * (0.7 if leaner else 1)
+
+
+def shards_of(config):
+    return config.get("tp", 1) * config.get("pp", 1) * config.get("cp", 1) * config.get("dp_shard", 1)
 
 
 def occupied(config):
@@ -37,26 +121,53 @@ def occupied(config):
 
 
 def nearest(wanted, choices):
-    if wanted in choices:
-        for choice in choices:
-            if choice == wanted and isinstance(choice, bool) == isinstance(wanted, bool):
-                return choice
+    for choice in choices:
+        if choice == wanted and isinstance(choice, bool) == isinstance(wanted, bool):
+            return choice
     if isinstance(wanted, (int, float)) and not isinstance(wanted, bool) and not isinstance(choices[0], (bool, str)):
         return min(choices, key=lambda choice: (abs(choice - wanted), choice))
     return choices[0]
-
-
-def largest(choices, limit):
-    return max([choice for choice in choices if choice <= limit], default=min(choices))
 '''
 
 
-def policy_text(config: Mapping[str, Any], environment: Mapping[str, Any], reason: str) -> str:
-    """A policy that gives `config` where it was chosen, and the nearest sensible config elsewhere."""
+def policy_text(
+    config: Mapping[str, Any], environment: Mapping[str, Any], reason: str, space: ConfigSpace, needs_gb: float
+) -> str:
+    """A policy that gives `config` where it was chosen, and the nearest sensible config elsewhere.
+
+    `needs_gb` is the estimated memory of one device with it. Rules of the space that hold no program are left out.
+    """
+    total = environment.get("total_gpus", 1)
     chosen_on = {
-        "total_gpus": environment.get("total_gpus", 1),
-        "gpus_per_node": environment.get("gpus_per_node", 1),
+        "total_gpus": total,
+        "gpus_per_node": environment.get("gpus_per_node", total),
+        "gpu_memory_gb": environment.get("gpu_memory_gb", max(1.0, 2 * needs_gb)),
     }
     return _TEMPLATE.format(
-        reason=reason.replace("\\", "").replace('"', "'"), preferred=dict(config), chosen_on=chosen_on
+        reason=reason.replace("\\", "").replace('"', "'"),
+        preferred=dict(config),
+        chosen_on=chosen_on,
+        needs_gb=round(needs_gb, 3),
+        rules="".join(f"    lambda c, w, e: {_rule(c.expression.text)},\n" for c in space.constraints),
     )
+
+
+def _rule(text: str) -> str:
+    """The expression of a constraint as a program's condition on config, workload and environment."""
+    return ast.unparse(_Looking().visit(ast.parse(text.strip(), mode="eval").body))
+
+
+class _Looking(ast.NodeTransformer):
+    """Names become look-ups: an unset fact is a KeyError, a knob that another space lacks counts as 1."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        assert isinstance(node.value, ast.Name)
+        return ast.parse(f"{_SCOPES[node.value.id]}[{node.attr!r}]", mode="eval").body
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        assert isinstance(node.func, ast.Name)
+        called = ast.parse(_FUNCTIONS.get(node.func.id, node.func.id), mode="eval").body
+        return ast.Call(called, [self.visit(argument) for argument in node.args], [])
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.parse(f"c.get({node.id!r}, 1)", mode="eval").body
