@@ -174,10 +174,12 @@ def write_ns3_topology(topology: Topology) -> str:
     if any(figures.get((b, a)) != value for (a, b), value in figures.items()):
         raise BadInputError(f"{topology.name}: a link differs from its way back", "ns-3 cables are symmetric")
     switches = range(topology.devices, topology.nodes)
-    rows = [
-        f"{a} {b} {rate * 8 / 1e9:.12g}Gbps {delay * 1e3:.12g}ms 0"
-        for (a, b), (rate, delay) in figures.items()
-        if a < b
-    ]
+    rows = [f"{a} {b} {_rate(rate)} {delay * 1e3:.12g}ms 0" for (a, b), (rate, delay) in figures.items() if a < b]
     head = [f"{topology.nodes} {len(switches)} {len(rows)}", *([" ".join(map(str, switches))] if switches else [])]
     return "\n".join([*head, *rows]) + "\n"
+
+
+def _rate(rate: float) -> str:
+    """A rate that ns-3 reads as exactly so many bit/s: its tables of thresholds are keyed by them."""
+    bits = round(rate * 8)
+    return f"{bits / 1e9:.12g}Gbps" if bits % 10**9 == 0 else f"{bits}bps"

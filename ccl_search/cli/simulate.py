@@ -81,6 +81,43 @@ def simulate(
         _simulate_config(source, config, backend, (calibration, home), trace, as_json)
 
 
+@app.command("export")
+def export(
+    folder: Annotated[Path, typer.Argument(help="New folder for the files.")],
+    config: Annotated[str, typer.Option("--config", help="Knobs, as tp=4,dp=2,micro_batch_size=1.")],
+    card: options.Card = None,
+    workload: options.Workload = None,
+    environment: options.Environment = None,
+    framework: options.Framework = None,
+    space: options.Space = None,
+    calibration: CalibrationName = None,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="A node for each kernel, not one between two communications.")
+    ] = False,
+    home: HomeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write one step of one config as inputs that ASTRA-sim's binaries take as they are.
+
+    Chakra traces of every rank, groups, system, analytical and NS-3 networks, a run script, and a README that lists
+    what these files cannot say.
+    """
+    from ccl_search import scripting
+    from ccl_search.calibrating import files
+    from ccl_search.problem import ProblemSource, resolve
+    from ccl_search.simulating import exporting
+
+    source = ProblemSource(card=card, workload=workload, environment=environment, framework=framework, space=space)
+    knobs = scripting.parse_config(config)
+    done = exporting.export(resolve(source), knobs, files.find(calibration, home), folder, kernels)
+    if as_json:
+        print_json(done.as_dict())
+        return
+    console().print(f"{done.folder}: {done.ranks} ranks, {done.nodes} nodes, {len(done.files)} files", soft_wrap=True)
+    for loss in done.losses:
+        console().print(f"not said: {loss}", soft_wrap=True)
+
+
 def _refuse_mixture(others: dict[str, Any]) -> None:
     for name, value in others.items():
         if value is not None:

@@ -95,13 +95,18 @@ def simulate(
         raise BadInputError(f"no backend is called {backend!r}", f"choose one of {', '.join(BACKENDS)}")
     config, notes = scripting.complete(problem.space, given)
     scripting.refuse_violations(problem, config)
-    plan = _plan(problem, config)
+    plan = planned(problem, config)
     memory = estimate(problem.workload, problem.environment, plan)
     result = dry_run(problem.workload, problem.environment, plan, calibration) if memory.fits else None
     return Simulation(problem, config, plan, memory, calibration.name, result, tuple(notes))
 
 
-def _plan(problem: Problem, config: Config) -> ParallelPlan:
+def planned(problem: Problem, config: Config) -> ParallelPlan:
+    """What the config means on the framework of `problem`.
+
+    Raises:
+        BadInputError: the framework cannot run the workload there, or the plan takes more devices than there are.
+    """
     reason = problem.framework.supports(problem.workload, problem.environment)
     if reason is not None:
         raise BadInputError(f"infeasible: {reason}", "choose another framework or environment")
