@@ -99,10 +99,15 @@ def _state(plan: ParallelPlan, parts: ModelParts, stage: int) -> dict[str, float
 
 
 def _gathered(plan: ParallelPlan, parts: ModelParts, stage: int) -> float:
-    """Gathered copies of sharded weights: two units at a time with prefetch, or the stage when nothing is resharded."""
+    """Gathered copies of sharded weights: two units at a time with prefetch, or the stage when nothing is resharded.
+
+    In a pipeline the stage's weights stay gathered from its first backward pass on, and its gradients whole.
+    """
     if parts.degrees.stage < 2 or parts.degrees.shard == 1:
         return 0.0
     dense, expert = parts.stage_parameters(stage)
+    if plan.pp > 1:
+        return (plan.state_bytes.gathered + plan.state_bytes.gradient) * (dense + expert)
     if not plan.reshard_after_forward:
         return plan.state_bytes.gathered * (dense + expert)
     units = [sum(parts.layer(kind)) for chunk in parts.stage_chunks(stage) for kind in set(chunk.kinds)]

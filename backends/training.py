@@ -142,7 +142,7 @@ class _TrainingStep:
 
     def _accumulate(self, kind: LayerKind) -> tuple[Item, ...]:
         """Add a layer's weight gradients to those of earlier micro-batches; sharded ones are reduced instead."""
-        if self.parts.degrees.stage >= 2:
+        if self.parts.degrees.stage >= 2 and not self._defers:
             return ()
         count, width = sum(self.parts.layer(kind)), self.graph.plan.state_bytes.gradient
         nbytes = (self.parts.element + 2 * width) * count
@@ -172,7 +172,8 @@ class _TrainingStep:
         stage_of_zero = self.parts.degrees.stage
         sharded = stage_of_zero >= 2 and self._needs_gather(stage, action)
         reduces = self._reduces(action, last)
-        bucketed = reduces and self.graph.plan.overlap_communication
+        deferred = stage_of_zero >= 2 and self._defers
+        bucketed = reduces and self.graph.plan.overlap_communication and not deferred
         label = f"{action.phase} {action.microbatch}"
         if not sharded and not bucketed:
             end = self._compute(stage, action, self._joined(units), label)
@@ -208,17 +209,22 @@ class _TrainingStep:
         )  # fmt: skip
 
     def _needs_gather(self, stage: int, action: Action) -> bool:
-        """Whether a pass has to gather its weights: each one does when they are resharded after the forward pass.
+        """Whether a pass has to gather its weights: it does unless an earlier pass left them gathered.
 
-        Otherwise they stay until the backward pass, and in a pipeline, where passes of several micro-batches
-        overlap, until the end of the step.
+        A forward pass leaves them where they are not resharded after it, a backward pass in a pipeline: there PyTorch
+        neither reshards nor reduces before the last backward pass (`backward_maybe_with_nosync` of its pipeline stage).
         """
-        if self.graph.plan.reshard_after_forward:
-            return True
         key = (stage, action.chunk)
-        known = key in self.gathered and self.graph.plan.pp > 1
-        self.gathered.add(key)
-        return action.phase == "forward" and not known
+        known = key in self.gathered
+        forward = action.phase == "forward"
+        kept = not self.graph.plan.reshard_after_forward if forward else self._defers
+        (self.gathered.add if kept else self.gathered.discard)(key)
+        return not known
+
+    @property
+    def _defers(self) -> bool:
+        """Whether sharded gradients wait for the last backward pass of the step, as they do in a pipeline."""
+        return self.graph.plan.pp > 1
 
     def _gather(self, stage: int, action: Action, unit: _Unit, position: int) -> int | None:
         """All-gather one unit, while the unit before it computes where the framework prefetches, else after that.
@@ -240,8 +246,10 @@ class _TrainingStep:
         )  # fmt: skip
 
     def _reduces(self, action: Action, last: bool) -> bool:
-        """Sharded gradients (ZeRO 2 and 3) are reduced after every backward, others once they are complete."""
-        return action.phase == "backward" and (last or self.parts.degrees.stage >= 2)
+        """Sharded gradients (ZeRO 2 and 3) are reduced after every backward, in a pipeline and otherwise once they are
+        complete."""
+        every = self.parts.degrees.stage >= 2 and not self._defers
+        return action.phase == "backward" and (last or every)
 
     def _reduce(self, stage: int, action: Action, units: list[_Unit], after: int) -> None:
         dense, expert = sum(u.dense for u in units), sum(u.expert for u in units)

@@ -12,7 +12,7 @@ from backends.timeline import Detail, RankTimeline, SimulationResult
 from runs.errors import CclSearchError
 
 BACKEND = "flow"
-VERSION = "1"
+VERSION = "2"
 KERNEL_LIMIT = 40_000
 """Operations per trace file set (recorded steps included) above which kernels are folded, to keep files moderate."""
 RECORDED_STEPS = 5

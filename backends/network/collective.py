@@ -10,7 +10,14 @@ from runs.errors import BadInputError
 
 Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
 Algorithm = Literal[
-    "auto", "ring", "direct", "halving_doubling", "double_binary_tree", "double_binary_tree_astra", "hierarchical"
+    "auto",
+    "ring",
+    "direct",
+    "halving_doubling",
+    "double_binary_tree",
+    "double_binary_tree_astra",
+    "hierarchical",
+    "multi_ring",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)

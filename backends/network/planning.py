@@ -24,9 +24,10 @@ SMALL_ALL_REDUCE = 256 * 1024
 def chosen_algorithm(collective: Collective, topology: Topology) -> str:
     """The algorithm that runs: as named, trees giving way to ring where they serve no such kind, `auto` decided.
 
-    auto, as communication libraries of the NCCL family decide: point to point and all-to-all direct; groups that span
-    several scale-up domains evenly hierarchical; within a full mesh direct, which uses all its cables as their several
-    rings do; an all-reduce or broadcast of less than 256 KiB over more than four ranks by trees; the rest by ring.
+    auto, as communication libraries of the NCCL family decide: point to point and all-to-all direct; within a full
+    mesh direct, which uses all its cables as their several rings do; an all-reduce or broadcast of less than 256 KiB
+    over more than four ranks by trees; groups that span several nodes evenly by rings, one for each rank of a node,
+    which leaves and enters nodes there; broadcasts over them, and lines of a torus, hierarchical; the rest by ring.
     """
     named = collective.algorithm or "auto"
     if collective.kind == "send_recv":
@@ -39,12 +40,14 @@ def chosen_algorithm(collective: Collective, topology: Topology) -> str:
 def _auto(collective: Collective, topology: Topology) -> str:
     if collective.kind == "all_to_all":
         return "direct"
-    if all(levels(topology, group) for group in collective.groups):
+    if topology.shape and all(levels(topology, group) for group in collective.groups):
         return "hierarchical"
     if all(_meshed(topology, group) for group in collective.groups):
         return "direct"
     if collective.kind in TREE_KINDS and collective.nbytes < SMALL_ALL_REDUCE and len(collective.groups[0]) > 4:
         return "double_binary_tree"
+    if all(levels(topology, group) for group in collective.groups):
+        return "hierarchical" if collective.kind == "broadcast" else "multi_ring"
     return "ring"
 
 
@@ -76,6 +79,7 @@ def schedule(collective: Collective, topology: Topology, algorithm: str, nbytes:
     builders: dict[str, Callable[[Kind, float, Group], Schedule]] = {
         **BUILDERS,
         "hierarchical": partial(_hierarchical, topology),
+        "multi_ring": partial(_multi_ring, topology),
         "double_binary_tree_astra": partial(double_binary_tree_astra, chunk=chunk),
     }
     merged = merge([builders[algorithm](collective.kind, nbytes, group) for group in groups])
@@ -89,6 +93,20 @@ def variants(algorithm: str) -> int:
 
 def _inner(topology: Topology, kind: Kind, size: float, row: Group) -> Schedule:
     return BUILDERS["direct" if _meshed(topology, row) else "ring"](kind, size, row)
+
+
+def _multi_ring(topology: Topology, kind: Kind, size: float, group: Group) -> Schedule:
+    """As many rings as a domain has ranks of the group, each with its part and its own ranks at the domain's borders.
+
+    What crosses a border is that of one ring over all ranks, 2 (n-1)/n of the buffer in an all-reduce; where every
+    rank has a network card of its own, all of them carry it.
+    """
+    rows = levels(topology, group)
+    if rows is None or kind == "broadcast":
+        return BUILDERS["direct" if kind == "all_to_all" else "ring"](kind, size, group)
+    count = len(rows[0])
+    orders = [[rank for row in rows for rank in (*row[turn:], *row[:turn])] for turn in range(count)]
+    return merge([BUILDERS["ring"](kind, size / count, order) for order in orders])
 
 
 def _hierarchical(topology: Topology, kind: Kind, size: float, group: Group) -> Schedule:
