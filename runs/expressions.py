@@ -51,6 +51,10 @@ class Expression:
     knobs: tuple[str, ...]
     facts: tuple[str, ...]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process reads the text again: code cannot be pickled."""
+        return parse, (self.text,)
+
     def evaluate(self, config: Mapping[str, Any], workload: Mapping[str, Any], environment: Mapping[str, Any]) -> Any:
         """The expression's value.
 

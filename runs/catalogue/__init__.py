@@ -21,6 +21,11 @@ def _table(name: str) -> dict[str, dict[str, Any]]:
     return table
 
 
+def data(name: str) -> dict[str, Any]:
+    """The bundled data file `name` (without its ending) as plain data; not to be changed."""
+    return _table(name)
+
+
 def _entry(table: str, kind: str, name: str) -> dict[str, Any]:
     entries = _table(table)
     if name not in entries:

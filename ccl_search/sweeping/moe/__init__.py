@@ -1,0 +1,1 @@
+"""The MoE inference topology study as an experiment: its matrix, its figures, and what of it holds here."""

@@ -1,0 +1,239 @@
+"""The study's findings, each checked on a matrix and on its variants: it holds, it fails, or it depends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+from ccl_search.sweeping.moe import quantities
+from ccl_search.sweeping.moe.definitions import published, study
+from ccl_search.sweeping.moe.quantities import DBT, RING, Results, one
+
+Verdict = Literal["holds", "fails", "depends", "not checked"]
+_CLOSE_PERCENT = 3.0
+_MAPPING_SHOWS = 0.05
+_ALL_MODELS = 4
+
+Rule = Callable[[Results], bool | None]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A finding of the study and what became of it here.
+
+    `here`: whether it holds under the definitions; `against`: variants in which that is the other way round. `quantity`
+    names the figure the study gives for it, `theirs` and `ours` that figure; empty where there is none. `why` says what
+    is known about a finding that fails or depends.
+    """
+
+    key: str
+    text: str
+    place: str
+    quantity: str
+    here: bool | None
+    against: tuple[str, ...]
+    variants: int
+    theirs: str = ""
+    ours: str = ""
+    why: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """`holds` and `fails` stand in every variant that was run; `depends` does not."""
+        if self.here is None:
+            return "not checked"
+        if self.against:
+            return "depends"
+        return "holds" if self.here else "fails"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**fields, "against": list(self.against), "verdict": self.verdict}
+
+
+def check(base: Results, variants: Mapping[str, Results], mapped: Results | None = None) -> list[Finding]:
+    """Every finding on `base` and on each named variant; `mapped` is the matrix under the other rank mapping."""
+    return [_check(entry, base, variants, mapped) for entry in published()["findings"]]
+
+
+def _check(entry: Mapping[str, str], base: Results, variants: Mapping[str, Results], mapped: Results | None) -> Finding:
+    key = entry["key"]
+    if key == "mapping_matters":
+        here = _mapping_matters(base, mapped) if mapped is not None else None
+        others: dict[str, bool | None] = {}
+    else:
+        rule = CHECKS[key]
+        here = _asked(rule, base)
+        others = {name: _asked(rule, found) for name, found in variants.items()}
+    against = tuple(name for name, outcome in others.items() if outcome is not None and outcome is not here)
+    theirs, ours = _figures(entry["quantity"], base)
+    if key == "mapping_matters" and mapped is not None:
+        ours = _mapping_figures(base, mapped)
+    return Finding(
+        key, entry["text"], entry["place"], entry["quantity"], here, against if here is not None else (),
+        sum(outcome is not None for outcome in others.values()), theirs, ours, entry.get("why", ""),
+    )  # fmt: skip
+
+
+def _asked(rule: Rule, results: Results) -> bool | None:
+    """The answer of a rule; None where the results lack a model that it compares."""
+    return rule(results) if len(results.models) == _ALL_MODELS else None
+
+
+def _figures(quantity: str, base: Results) -> tuple[str, str]:
+    """The study's figure and ours, as text."""
+    rows = [row for row in published()["facts"] if row[1] == quantity]
+    joint = next((row for row in rows if row[0] in ("all", "others")), None)
+    if not rows:
+        return "", ""
+    if joint is not None:
+        return _text(joint[2], joint[3]), _text(quantities.value(base, joint[0], quantity), joint[3])
+    known = {row[0]: row for row in rows if row[0] in base.models}
+    theirs = ", ".join(f"{key} {_text(row[2], row[3])}" for key, row in known.items())
+    ours = ", ".join(f"{key} {_text(quantities.value(base, key, quantity), row[3])}" for key, row in known.items())
+    return theirs, ours
+
+
+def _text(value: Any, unit: str) -> str:
+    return figure(value, unit)
+
+
+def figure(value: Any, unit: str) -> str:
+    """A figure with its unit, a range as `least to greatest`; empty where there is none."""
+    if value is None:
+        return ""
+    if isinstance(value, (tuple, list)):
+        least, greatest = (number(each) for each in value)
+        return f"{least} to {greatest} {unit}".replace(" x", "x").replace(" %", " %")
+    return f"{number(value)} {unit}".replace(" x", "x")
+
+
+def number(value: float) -> str:
+    """Four significant digits, whole numbers whole."""
+    if isinstance(value, int) or (float(value).is_integer() and abs(value) >= 10):
+        return f"{value:.0f}"
+    return f"{value:.4g}"
+
+
+# --- the rules --------------------------------------------------------------------------------------------------------
+
+
+def _every(results: Results, rule: Callable[[str], bool]) -> bool:
+    return all(rule(key) for key in results.models)
+
+
+def _rising(values: Sequence[float]) -> bool:
+    return all(a < b for a, b in pairwise(values))
+
+
+def _low_tp_wins(r: Results) -> bool:
+    degrees = [tp for tp, _ in study().partitions]
+    return _every(r, lambda key: _rising([r.feedback(key).of(tp=tp).mean() for tp in degrees]))
+
+
+def _hpcc_close(r: Results) -> bool:
+    change = quantities.value(r, "all", "ib_over_roce_hpcc_mean")
+    assert isinstance(change, float)
+    return -_CLOSE_PERCENT <= change < 0
+
+
+def _flips(r: Results, key: str) -> bool:
+    cells = r.model(key)
+    low = [one(cells, number, 2) for number in study().topologies]
+    return min(low) == one(cells, 6, 2) and one(cells, 6, 16) > one(cells, 1, 16)
+
+
+def _best_topologies(r: Results, key: str) -> list[int]:
+    """Topologies by mean time of the 144 cells with feedback, the fastest first."""
+    cells = r.feedback(key)
+    return sorted(study().topologies, key=lambda number: cells.of(topology=number).mean())
+
+
+def _common_minimum(r: Results, key: str) -> bool:
+    best = r.model(key).fastest
+    return (best.topology, best.tp, best.algorithm) == (6, 2, RING)
+
+
+def _more_is_not_faster(r: Results) -> bool:
+    ratio = quantities.topology_ratio
+    return _every(r, lambda key: ratio(r.model(key), 4, 2) > 1 and ratio(r.model(key), 3, 2) > 1)
+
+
+def _dcqcn_worst_on_t3(r: Results) -> bool:
+    def penalty(key: str, number: int) -> float:
+        return quantities.mode_ratio(r.model(key).of(topology=number), "roce-dcqcn", "roce-hpcc")
+
+    networked = [number for number in study().topologies if number != study().data["single_server"]]
+    return _every(r, lambda key: max(networked, key=lambda number: penalty(key, number)) == 3)
+
+
+def _penalties(r: Results, key: str) -> list[float]:
+    """Tree over ring at each tensor-parallel degree, from the lowest."""
+    return [quantities.dbt_over_ring(r.feedback(key).of(tp=tp)) for tp, _ in study().partitions]
+
+
+def _kimi_tree_peaks(r: Results) -> bool:
+    penalties = _penalties(r, "kimi-k3")
+    return max(penalties) == penalties[2]
+
+
+def _t6_best_mean(r: Results) -> bool:
+    return _every(r, lambda key: _best_topologies(r, key).index(6) == (1 if key == "kimi-k3" else 0))
+
+
+def _sensitivity_order(r: Results) -> bool:
+    ratios = {key: r.model(key).slowest.time_s / r.model(key).fastest.time_s for key in r.models}
+    return max(ratios, key=ratios.__getitem__) == "flash" and min(ratios, key=ratios.__getitem__) == "v4-pro"
+
+
+def _reversal(r: Results) -> bool:
+    half = len(quantities.places(r, algorithm=RING)) / 2
+    ring = quantities.wins(r, "v4-pro", "kimi-k3", algorithm=RING)
+    return ring > half and quantities.wins(r, "kimi-k3", "v4-pro", algorithm=DBT) > half
+
+
+def _ring_exchange_loses(r: Results) -> bool | None:
+    """None for a variant, where the screen is not run again."""
+    rings = r.screen.of(algorithm="ring_ring")
+    return rings.mean() > 2 * r.screen.of(algorithm=RING).mean() if rings.cells else None
+
+
+CHECKS: dict[str, Rule] = {
+    "communication_dominates": lambda r: _every(r, lambda key: r.feedback(key).share > 0.5),
+    "low_tp_wins": _low_tp_wins,
+    "tree_loses": lambda r: _every(r, lambda key: quantities.dbt_over_ring(r.feedback(key)) > 1),
+    "ib_like_roce": _hpcc_close,
+    "hpcc_beats_dcqcn": lambda r: _every(
+        r, lambda key: quantities.mode_ratio(r.model(key), "roce-dcqcn", "roce-hpcc") > 1
+    ),
+    "single_server_flips": lambda r: _every(r, lambda key: _flips(r, key)),
+    "distributed_nics": lambda r: _every(r, lambda key: set(_best_topologies(r, key)[:3]) == {1, 2, 6}),
+    "common_minimum": lambda r: _every(r, lambda key: _common_minimum(r, key)),
+    "weights_fit": lambda r: _every(r, lambda key: r.weights[key] < study().data["residency_gb"]),
+    "more_is_not_faster": _more_is_not_faster,
+    "dcqcn_worst_on_t3": _dcqcn_worst_on_t3,
+    "tree_grows_with_tp": lambda r: all(_rising(_penalties(r, key)) for key in r.models if key != "kimi-k3"),
+    "kimi_tree_peaks": _kimi_tree_peaks,
+    "t6_best_mean": _t6_best_mean,
+    "model_order": lambda r: _rising([r.feedback(key).mean() for key in ("flash", "kimi-k3", "v4-pro", "glm")]),
+    "sensitivity_order": _sensitivity_order,
+    "flash_always_first": lambda r: quantities.ranked(r, "flash", 1) == len(quantities.places(r)),
+    "kimi_pro_reversal": _reversal,
+    "ring_exchange_loses": _ring_exchange_loses,
+}
+"""The rule behind each finding; `mapping_matters` needs two matrices and has its own."""
+
+
+def _mapping_changes(base: Results, mapped: Results) -> dict[str, float]:
+    return {key: mapped.model(key).mean() / base.model(key).mean() - 1 for key in base.models}
+
+
+def _mapping_matters(base: Results, mapped: Results) -> bool:
+    return all(abs(change) > _MAPPING_SHOWS for change in _mapping_changes(base, mapped).values())
+
+
+def _mapping_figures(base: Results, mapped: Results) -> str:
+    return ", ".join(f"{key} {100 * change:+.0f} %" for key, change in _mapping_changes(base, mapped).items())
