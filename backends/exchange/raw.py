@@ -39,7 +39,10 @@ class RankFigures:
 
 @dataclass(frozen=True)
 class RawResult:
-    """What running traces gave: spans and figures of every rank, bytes on each link, and what was remarkable."""
+    """What running traces gave: spans and figures of every rank, bytes on each link, and what was remarkable.
+
+    `backend` and `version` ran them; `notes` and `network` (queues, flows, pauses) are what that one has to say.
+    """
 
     inputs: AstraInputs
     spans: tuple[tuple[Span, ...], ...]
@@ -48,6 +51,10 @@ class RawResult:
     findings: tuple[Finding, ...]
     congestion_control: str
     memory: Mapping[str, int] = field(default_factory=dict)
+    backend: str = BACKEND
+    version: str = VERSION
+    notes: tuple[str, ...] = ()
+    network: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def slowest(self) -> int:
@@ -68,13 +75,14 @@ class RawResult:
             "bubble_ns": own.bubble,
             "comm_operations_ns": own.operations,
             "memory": dict(self.memory),
-            "backend": BACKEND,
-            "version": VERSION,
+            "backend": self.backend,
+            "version": self.version,
             "congestion_control": self.congestion_control,
             "links": dict(self.links),
             "slowest_rank": self.slowest,
             "ranks": self.inputs.ranks,
-            "notes": [f"{one.severity}: {one}" for one in self.findings],
+            "notes": [*(f"{one.severity}: {one}" for one in self.findings), *self.notes],
+            **({"network": dict(self.network)} if self.network else {}),
         }
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from backends.exchange.execution import Span
 from backends.exchange.operations import CollectiveCall, MemoryAccess, MessageCall, Operation
-from backends.exchange.raw import BACKEND, VERSION, RawResult
+from backends.exchange.raw import RawResult
 from backends.trace import BASE_NS, HOST_PID, LAUNCH_NS, WARMUP_STEPS
 
 _STREAMS = {"gpu": 7, "cpu": HOST_PID, "memory": 13, "comm": 20, "receive": 21}
@@ -69,7 +69,7 @@ def _document(result: RawResult, one: RankClass) -> dict[str, Any]:
         "deviceProperties": [{"id": 0, "name": "", "totalGlobalMem": 0, "numSms": 1}],
         "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": ranks, "pg_count": 1},
         "represents": list(one.ranks),
-        "simulated": {"backend": BACKEND, "version": VERSION, "source": "Chakra execution traces"},
+        "simulated": {"backend": result.backend, "version": result.version, "source": "Chakra execution traces"},
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": BASE_NS,
         "traceName": f"rank{rank}_trace.json",
