@@ -43,7 +43,7 @@ _SEARCH, _READ, _REUSE, _INPUT, _SITE = "Search", "Read the record", "Reuse and 
 
 app.command("run", rich_help_panel=_SEARCH)(run.run)
 app.command("resume", rich_help_panel=_SEARCH)(run.resume)
-app.command("simulate", rich_help_panel=_SEARCH)(simulate.simulate)
+app.add_typer(simulate.app, name="simulate", rich_help_panel=_SEARCH)
 app.command("list", rich_help_panel=_READ)(record.list_runs)
 app.command("show", rich_help_panel=_READ)(record.show)
 app.command("best", rich_help_panel=_READ)(record.best)
