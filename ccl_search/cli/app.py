@@ -27,6 +27,7 @@ from ccl_search.cli import (
     script,
     simulate,
     store,
+    sweep,
     validate,
     verify,
 )
@@ -44,6 +45,7 @@ _SEARCH, _READ, _REUSE, _INPUT, _SITE = "Search", "Read the record", "Reuse and 
 app.command("run", rich_help_panel=_SEARCH)(run.run)
 app.command("resume", rich_help_panel=_SEARCH)(run.resume)
 app.add_typer(simulate.app, name="simulate", rich_help_panel=_SEARCH)
+app.command("sweep", rich_help_panel=_SEARCH)(sweep.sweep)
 app.command("list", rich_help_panel=_READ)(record.list_runs)
 app.command("show", rich_help_panel=_READ)(record.show)
 app.command("best", rich_help_panel=_READ)(record.best)

@@ -153,6 +153,13 @@ class Record:
             folders.append(folder)
         return folders
 
+    def keep_policy(self) -> None:
+        """Give the best trial a folder with its policy alone."""
+        best = self.store.best(self.run_id)
+        if best is not None:
+            folder = self.store.trial_dir(self.run_id, best.number)
+            (folder / "policy.py").write_text(best.policy_source, encoding="utf-8")
+
     def finish(self, interrupted: bool, reason: str) -> None:
         """End the run's row."""
         from runs.store import RunStatus
