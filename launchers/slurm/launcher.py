@@ -231,13 +231,13 @@ class SlurmLauncher:
         return Ending(state, view.reason, job, tuple(own), control, result, evidence, view.lost, never)
 
     def _account(self, handle: Handle, patience_s: float) -> list[AccountRow]:
-        """The accounting's rows, once the job's own is final and every step of it too; it lags behind the queue."""
+        """The accounting's rows, once those of the job's last start are final, steps too; it lags behind the queue."""
         since, job_id = int((time.time() - handle["submitted"]) / 86400) + 2, handle["job_id"]
         deadline = time.monotonic() + patience_s
         while True:
             rows = self.client.account([job_id], since) or []
             job = latest(rows, job_id, handle["name"])
-            settled = job is not None and all(row.state in TERMINAL for row in rows if covers(row.job_id, job_id))
+            settled = job is not None and all(row.state in TERMINAL for row in _of_last_start(rows, job_id, job))
             if settled or not self.client.accounting or time.monotonic() >= deadline:
                 return rows
             self._sleep(_PAUSE_S)
@@ -252,6 +252,11 @@ class SlurmLauncher:
         if ending.control is not None:
             facts["restarts"] = ending.control.restarts
         return facts
+
+
+def _of_last_start(rows: list[AccountRow], job_id: str, newest: AccountRow) -> list[AccountRow]:
+    """Rows of a job, without those of starts that Slurm put back into the queue: they stay `REQUEUED` for ever."""
+    return [row for row in rows if covers(row.job_id, job_id) and row.submitted >= newest.submitted]
 
 
 def _seconds(ending: Ending) -> float | None:

@@ -74,6 +74,7 @@ ENDS: dict[str, tuple[str, tuple[str, ...], FailureClass | None, str]] = {
     "cuda oom": ("echo 'CUDA out of memory. Tried to allocate 2 GiB' >&2; exit 1", (), FailureClass.OOM, "CUDA out of"),
     "xla oom": ("echo 'RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes' >&2; exit 1", (), FailureClass.OOM, "XHA"),
     "no folder for the output": ("exit 0", ("-o", "/nonexistent/x.out"), FailureClass.LAUNCH, "could not open"),
+    "no folder to work in: Slurm takes /tmp": ("[ $PWD = /tmp ]", ("-D", "/nonexistent"), None, ""),
 }  # fmt: skip
 CGROUP_ENDS: dict[str, tuple[str, tuple[str, ...], FailureClass | None, str]] = {
     "script over its memory": (f"python3 -S -c '{EAT}'", ("--mem=200M",), FailureClass.OOM, "host memory"),
@@ -239,6 +240,37 @@ def test_many_jobs_cost_one_question_a_poll(site: Site, tmp_path: Path) -> None:
     assert ends == [None, FailureClass.FRAMEWORK_ERROR] * 3
 
 
+def raw_state(site: Site, handle: Handle) -> str:
+    """What squeue itself says of a job."""
+    return site.cluster.client("squeue", "-h", "-t", "all", "-j", handle["job_id"], "-o", "%T")
+
+
+def until_raw(site: Site, handle: Handle, *wanted: str) -> None:
+    deadline = time.monotonic() + 90
+    while raw_state(site, handle) not in wanted:
+        assert time.monotonic() < deadline, raw_state(site, handle)
+        time.sleep(0.1)
+
+
+def test_a_start_and_an_end_are_noticed_in_the_next_poll(site: Site, tmp_path: Path) -> None:
+    """Whatever the load: once Slurm says so, one more question is enough, and it is one squeue."""
+    launcher = site.launcher(extra=("--hold",))
+    body = f'until [ -e "$CCL_JOB_DIR/go" ]; do sleep 0.1; done; {jobs.WRITE_TRACE}'
+    handle = launcher.submit(jobs.job(tmp_path, jobs.bash(body, trace_globs=("*.json",)), run_id="notice"))
+    launcher.watch.refresh()
+    assert launcher.watch.view(handle["job_id"]).phase is JobState.QUEUED
+    for action, states, phase in (
+        (lambda: site.cluster.client("scontrol", "release", handle["job_id"]), ("RUNNING",), JobState.RUNNING),
+        (lambda: (tmp_path / "go").touch(), ("COMPLETED",), JobState.FINISHED),
+    ):
+        action()
+        until_raw(site, handle, *states)
+        before = launcher.client.calls
+        launcher.watch.refresh()
+        assert launcher.watch.view(handle["job_id"]).phase is phase
+        assert launcher.client.calls == before + 1
+
+
 def test_submitting_is_quick_once_slurm_accepts(site: Site, tmp_path: Path) -> None:
     launcher = site.launcher()
     started = time.monotonic()
@@ -261,6 +293,7 @@ def test_submitting_is_quick_once_slurm_accepts(site: Site, tmp_path: Path) -> N
 
 STANDIN = ROOT / "tests" / "cluster" / "standin" / "torchrun"
 WORKLOAD = replace(catalogue.workload("wl4"), batch_size=64)
+STANDIN_OVERHEAD = 0.04
 CONFIGS: dict[str, dict[str, int | str]] = {
     "seed": {"tp": 4, "dp": 4, "micro_batch_size": 1},
     "best": {"tp": 1, "dp": 16, "micro_batch_size": 2},
@@ -308,7 +341,7 @@ _SPACE = """
 name: small
 world_size: tp * dp
 knobs:
-  - {key: tp, type: int, choices: [1, 2], description: tensor-parallel degree}
+  - {key: tp, type: int, choices: [1, 2, 4], description: tensor-parallel degree}
   - {key: dp, type: int, choices: [4], description: data-parallel degree}
   - {key: micro_batch_size, type: int, choices: [1], description: sequences}
   - {key: activation_checkpointing, type: str, choices: [none, full], description: recomputation}
@@ -316,7 +349,8 @@ knobs:
 
 
 def test_a_search_that_is_killed_and_resumed_ends_with_the_best_config(site: Site, tmp_path: Path) -> None:
-    """The whole command line over the cluster: `kill -9` while jobs run, `resume`, and no job is submitted twice."""
+    """The whole command line over the cluster: configs of 1, 2 and 4 nodes, three in flight, `kill -9` while jobs run,
+    `resume`. No job is submitted twice, and one more tells what the profiler costs."""
     target = {
         "name": "real", "kind": "slurm", "environment": "perlmutter-a100-16", "parallel": 3,
         "setup": f"export PATH={shlex.quote(str(STANDIN.parent))}:\"$PATH\"\nsleep 2",
@@ -325,25 +359,34 @@ def test_a_search_that_is_killed_and_resumed_ends_with_the_best_config(site: Sit
     (tmp_path / "target.yaml").write_text(json.dumps(target))
     (tmp_path / "space.yaml").write_text(_SPACE)
     words = ["run", "--workload", "wl4", "--framework", "torchtitan", "--space", str(tmp_path / "space.yaml")]
-    words += ["--target", str(tmp_path / "target.yaml"), "--proposer", "grid", "--iterations", "4", "--json"]
+    words += ["--target", str(tmp_path / "target.yaml"), "--proposer", "grid", "--iterations", "5", "--json"]
     home, variables = tmp_path / "home", site.cluster.environment
     first = cli.start(home, *words, **variables)
-    deadline = time.monotonic() + 60
-    while not site.cluster.client("squeue", "-h", "-t", "R", "-o", "%j").count("ccl-2"):
+    deadline, most = time.monotonic() + 120, 0
+    while most < 3 or not site.cluster.client("squeue", "-h", "-t", "R", "-o", "%j").count("ccl-2"):
         assert time.monotonic() < deadline and first.poll() is None, first.communicate()
-        time.sleep(0.2)
+        most = max(most, site.cluster.client("squeue", "-h", "-o", "%j").count("ccl-2"))
+        time.sleep(0.1)
     first.kill()
     first.communicate()
     (run_id,) = (path.name for path in (home / "runs").iterdir())
     second = cli.start(home, "resume", run_id, "--json", **variables)
-    out, err = second.communicate(timeout=120)
+    while second.poll() is None:
+        most = max(most, site.cluster.client("squeue", "-h", "-o", "%j").count(run_id))
+        time.sleep(0.2)
+    out, err = second.communicate()
     assert second.returncode == 0, err
-    best = json.loads(out)["best"]
+    assert most == 3, "trials in flight at once"
+    found = json.loads(out)
+    best = found["best"]
     assert (best["config"]["tp"], best["config"]["activation_checkpointing"]) == (1, "none")
     assert best["metrics"]["avg_step_time"] == pytest.approx(0.1)
     names = site.cluster.client("squeue", "-h", "-t", "all", "-o", "%j").split()
     own = [name.rpartition("-")[0] for name in names if run_id in name]
-    assert len(own) == len(set(own)) == 4
+    assert len(own) == len(set(own)) == 6 + 1
+    cost = found["profiler_cost"]
+    assert cost["framework"].startswith("torchtitan") and cost["overhead"] == pytest.approx(STANDIN_OVERHEAD, abs=0.01)
+    assert len({path.parent for path in (home / "runs" / run_id).rglob("rank15_trace.json.gz")}) == 2
 
 
 def test_an_argument_that_the_version_lacks_is_the_configs_failure(site: Site, tmp_path: Path) -> None:
@@ -411,7 +454,91 @@ def test_a_lost_job_of_another_config_is_cancelled(site: Site, tmp_path: Path) -
     assert launcher.collect(lost).failure is FailureClass.CANCELLED
 
 
-# --- jobs that never start ------------------------------------------------------------------------------------------
+# --- jobs that never start, and jobs that wait ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "nodes", "seconds", "reason"),
+    [
+        ({}, 9, 60, "PartitionNodeLimit"),
+        ({"partition": "short"}, 1, 36_000, "PartitionTimeLimit"),
+        ({"qos": "single"}, 1, 3_600, "QOSMaxWallDurationPerJobLimit"),
+    ],
+)
+def test_what_sbatch_accepts_and_never_starts_is_given_up(
+    site: Site, tmp_path: Path, fields: dict[str, object], nodes: int, seconds: float, reason: str
+) -> None:
+    launcher = site.launcher(preflight=False, **fields)
+    job = jobs.job(tmp_path, jobs.bash("true", nodes=nodes), run_id=f"never-{reason}", time_limit_s=seconds)
+    done = run(launcher, job)
+    assert (done.failure, reason in done.evidence) == (FailureClass.QUEUE_TIMEOUT, True), done.evidence
+    assert not site.cluster.client("squeue", "-h", "-t", "PD,R", "-n", f"ccl-never-{reason}-1-1")
+
+
+def test_a_job_that_waits_for_the_limit_of_its_qos_is_waited_for(site: Site, tmp_path: Path) -> None:
+    launcher = site.launcher(qos="single")
+    go = f"until [ -e {shlex.quote(str(tmp_path))}/go ]; do sleep 0.1; done"
+    first = launcher.submit(jobs.job(tmp_path / "a", jobs.bash(go), run_id="limit", trial=1))
+    assert until(launcher, first, JobState.RUNNING) is JobState.RUNNING
+    second = launcher.submit(jobs.job(tmp_path / "b", jobs.bash("true"), run_id="limit", trial=2))
+    until_raw(site, second, "PENDING")
+    deadline = time.monotonic() + 90
+    while "QOSMaxJobsPerUserLimit" not in site.cluster.client("squeue", "-h", "-j", second["job_id"], "-o", "%r"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(2 * QUICK.never_starts_s)
+    launcher.watch.refresh()
+    assert launcher.poll(second) is JobState.QUEUED, "longer than a job that never starts is given"
+    (tmp_path / "go").touch()
+    until(launcher, second, JobState.FINISHED)
+    assert launcher.collect(second).state is TrialState.SUCCEEDED
+
+
+def test_a_job_that_was_put_back_and_held_is_given_up(site: Site, tmp_path: Path) -> None:
+    launcher = site.launcher(requeue=True)
+    handle = launcher.submit(jobs.job(tmp_path, jobs.bash("sleep 300"), run_id="requeuehold"))
+    until_raw(site, handle, "RUNNING")
+    site.cluster.client("scontrol", "requeuehold", handle["job_id"])
+    until(launcher, handle, JobState.FINISHED)
+    done = launcher.collect(handle)
+    assert (done.failure, "held" in done.evidence) == (FailureClass.QUEUE_TIMEOUT, True), done.evidence
+
+
+def test_a_job_that_somebody_cancels(site: Site, tmp_path: Path) -> None:
+    launcher = site.launcher()
+    handle = launcher.submit(jobs.job(tmp_path, jobs.bash("sleep 300"), run_id="somebody"))
+    until_raw(site, handle, "RUNNING")
+    site.cluster.client("scancel", handle["job_id"])
+    until(launcher, handle, JobState.FINISHED)
+    done = launcher.collect(handle)
+    assert (done.state, done.failure) == (TrialState.CANCELLED, FailureClass.CANCELLED)
+
+
+# --- arrays ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_site_whose_sbatch_makes_an_array_of_every_job(site: Site, tmp_path: Path) -> None:
+    """Trials are jobs of their own; where a site wraps them, the id that sbatch prints is that of an array."""
+    launcher = site.launcher(extra=("--array=0-0",))
+    good = launcher.submit(jobs.job(tmp_path / "good", jobs.succeeding(2), run_id="array", trial=1))
+    bad = launcher.submit(jobs.job(tmp_path / "bad", jobs.python("raise ValueError('no')"), run_id="array", trial=2))
+    endless = launcher.submit(jobs.job(tmp_path / "long", jobs.bash("sleep 300"), run_id="array", trial=3))
+    listed = site.cluster.client("squeue", "-h", "-r", "-t", "all", "-j", good["job_id"], "-o", "%i")
+    assert listed == f"{good['job_id']}_0"
+    until(launcher, good, JobState.FINISHED)
+    until(launcher, bad, JobState.FINISHED)
+    done, failed = launcher.collect(good), launcher.collect(bad)
+    assert done.state is TrialState.SUCCEEDED, done.evidence
+    assert (failed.failure, "ValueError: no" in failed.evidence) == (FailureClass.FRAMEWORK_ERROR, True)
+    again = site.launcher(extra=("--array=0-0",))
+    taken = again.submit(jobs.job(tmp_path / "long", jobs.bash("sleep 300"), run_id="array", trial=3, attempt=2))
+    assert (taken["job_id"].partition("_")[0], taken["attempt"]) == (endless["job_id"], 1)
+    assert until(again, taken, JobState.RUNNING) is JobState.RUNNING
+    again.cancel(taken)
+    assert again.collect(taken).failure is FailureClass.CANCELLED
+
+
+# --- refusals and waits ---------------------------------------------------------------------------------------------
 
 
 def test_a_job_in_a_closed_partition_never_starts(site: Site, tmp_path: Path) -> None:

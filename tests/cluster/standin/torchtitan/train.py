@@ -1,7 +1,8 @@
 """Stands in for `torchtitan.train` of the releases 0.2: takes their arguments and no others, trains nothing.
 
 A step takes as long as `step_ms` says, without waiting for it: the trace of every rank is written as the profiler
-would have written it. Some configs do not fit, and end as PyTorch's do.
+would have written it, and steps under the profiler are logged as `PROFILED` times longer than others. Some configs do
+not fit, and end as PyTorch's do.
 """
 
 import json
@@ -27,6 +28,9 @@ SWITCHES = {
     "--profiling.enable_profiling", "--metrics.disable_color_printing", "--compile.enable",
     "--training.enable_cpu_offload",
 }  # fmt: skip
+
+
+PROFILED = 1.04
 
 
 class OutOfMemoryError(RuntimeError):
@@ -100,12 +104,29 @@ def trace(options, rank, world):
     }
 
 
+def log_steps(options, world):
+    """The line that the real one logs of every step; tokens are those of a device and second."""
+    steps, active = int(options["--training.steps"]), int(options["--profiling.profiler_active"])
+    tokens = int(options["--training.global_batch_size"]) * int(options["--training.seq_len"]) / world
+    for number in range(1, steps + 1):
+        profiled = "--profiling.enable_profiling" in options and number > steps - active
+        seconds = step_ms(options) / 1000 * (PROFILED if profiled else 1)
+        print(
+            f"[titan] root - INFO - step: {number:2}  loss: 12.2000  grad_norm:  1.0000  memory: 21.50GiB(54.00%)  "
+            f"tps: {round(tokens / seconds):,}  tflops: 100.00  mfu: 30.00%"
+        )
+
+
 def main():
     options = parse(sys.argv[1:])
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if degrees(options) != world:
         raise ValueError(f"the degrees multiply to {degrees(options)}, WORLD_SIZE is {world}")
     check_memory(options)
+    if rank == 0:
+        log_steps(options, world)
+    if "--profiling.enable_profiling" not in options:
+        return
     folder = Path(options["--job.dump_folder"], options["--profiling.save_traces_folder"])
     folder = folder / f"iteration_{options['--profiling.profile_freq']}"
     folder.mkdir(parents=True, exist_ok=True)
