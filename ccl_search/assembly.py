@@ -100,9 +100,7 @@ def start(
         from ccl_search.llm import prompts
 
         store.add_prompt(prompts.full_text())
-    recorder = Recorder(
-        store, run_id, problem.objective, target.fidelity, limits=limits.limits, pareto=settings.pareto
-    )
+    recorder = Recorder(store, run_id, problem.objective, target.fidelity, limits=limits.limits, pareto=settings.pareto)
     try:
         search = _search(problem, settings, target, recorder, choice.name, runner, seed_policy, observer)
     except BaseException as error:

@@ -8,6 +8,7 @@ transfers: how far the policy's config is from the best that was found.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ccl_search import assembly, constraints
@@ -87,6 +88,8 @@ class Origin:
 class ReplayOptions:
     """Where and how to replay. `framework` None: the published one. `refine` trials are added by `proposer`.
 
+    The cluster is `environment` (a bundled one), else that of `card` (its machines; the workload stays the published
+    one), else what the target stands for, else the published one.
     `repeats` is how often each config is measured; `constraints` None are those of the published search.
     """
 
@@ -98,6 +101,7 @@ class ReplayOptions:
     seed: int | None = None
     repeats: int = 1
     constraints: tuple[str, ...] | None = None
+    card: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -182,7 +186,7 @@ def prepare(store: Store, origin: Origin, options: ReplayOptions, observer: Obse
     """
     from policies.seeds import seed_policy
 
-    problem = _problem(origin, options)
+    problem = _problem(origin, options, _where(store, origin, options))
     settings, dropped = _settings(origin, options, problem)
     translations: dict[str, Translation] = {}
     arms = list(_arms(origin, problem, settings, translations))
@@ -199,13 +203,25 @@ def prepare(store: Store, origin: Origin, options: ReplayOptions, observer: Obse
     return Replay(search, origin, translations)
 
 
-def _problem(origin: Origin, options: ReplayOptions) -> Problem:
+def _where(store: Store, origin: Origin, options: ReplayOptions) -> Environment:
+    from ccl_search import targets
+    from runs import catalogue
+    from runs.card import load_card
+
+    if options.environment is not None and options.card is not None:
+        raise BadInputError("--card already says the machines", "leave out --environment")
+    if options.card is not None:
+        return load_card(options.card).card.environment()
+    named = options.environment or targets.find(options.target, store.home).environment
+    return origin.environment if named is None else catalogue.environment(named)
+
+
+def _problem(origin: Origin, options: ReplayOptions, where: Environment) -> Problem:
     from launchers import frameworks
     from runs import catalogue
     from runs.card import card_from
 
     framework = frameworks.get(options.framework or origin.framework)
-    where = origin.environment if options.environment is None else catalogue.environment(options.environment)
     version = framework.version if framework.name != origin.framework else origin.environment.framework_version
     environment = catalogue.with_framework(where, framework.name, version)
     space = _space(origin, framework, environment)

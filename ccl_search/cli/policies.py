@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -11,6 +11,7 @@ from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json, pri
 
 if TYPE_CHECKING:
     from ccl_search.portability.cases import Home
+    from ccl_search.portability.checking import Portability
 
 app = typer.Typer(help="Policies: list the published ones, check how far one carries.", no_args_is_help=True)
 
@@ -45,7 +46,12 @@ def list_policies(as_json: JsonFlag = False) -> None:
 
 @app.command("lint")
 def lint(
-    subject: Annotated[str, typer.Argument(metavar="FILE|RUN", help="A policy's file, or a run (its best policy).")],
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|RUN", help="A policy's file (.py), a run, or a published folder (the best policy of it)."
+        ),
+    ],
     workload: Annotated[
         str | None, typer.Option(help="Bundled workload to lint a file with.", show_default="wl4")
     ] = None,
@@ -53,6 +59,7 @@ def lint(
         str | None, typer.Option(help="Environment that is perturbed.", show_default="perlmutter-a100-16")
     ] = None,
     framework: Annotated[str | None, typer.Option(help="Framework of the policy.", show_default="torchtitan")] = None,
+    card: Annotated[Path | None, typer.Option(help="Workload card that says all three, for a file.")] = None,
     sample: Annotated[int, typer.Option(min=0, help="Cases in which the loss is predicted.")] = 4,
     sandbox: Annotated[
         str | None,
@@ -68,10 +75,9 @@ def lint(
     """
     from ccl_search.portability.cases import cases
     from ccl_search.portability.checking import lint as check
-    from ccl_search.portability.checking import summary
     from policies.factory import create_runner
 
-    source, made_at, used = _subject(subject, workload, environment, framework, home)
+    source, made_at, used = _subject(subject, Named(card, workload, environment, framework), home)
     runner = create_runner(sandbox or used)  # type: ignore[arg-type]
     try:
         report = check(source, cases(made_at), runner, sample)
@@ -80,17 +86,38 @@ def lint(
     if as_json:
         print_json(report.as_dict())
         return
+    _show(report)
+
+
+def _show(report: Portability) -> None:
+    from ccl_search.portability.checking import summary
+
     rows = [
         [each.case, each.kind, each.outcome, _percent(each.loss), each.reason.partition("\n")[0][:160]]
         for each in report.results
     ]
     print_table("portability", ["case!", "kind!", "outcome!", ">loss!", "why"], rows)
-    console().print(summary(report), soft_wrap=True, markup=False)
+    out = console()
+    out.print(summary(report), soft_wrap=True, markup=False)
+    if report.value is not None:
+        out.print(
+            f"portability {report.value:.3f} = {report.share:.3f} valid x {report.efficiency:.3f} of the best known speed, "
+            f"in {len(report.losses)} of {len(report.sampled)} sampled cases",
+            soft_wrap=True,
+            markup=False,
+        )
 
 
-def _subject(
-    subject: str, workload: str | None, environment: str | None, framework: str | None, home: str | None
-) -> tuple[str, Home, str]:
+class Named(NamedTuple):
+    """What the user named beside the subject."""
+
+    card: Path | None
+    workload: str | None
+    environment: str | None
+    framework: str | None
+
+
+def _subject(subject: str, named: Named, home: str | None) -> tuple[str, Home, str]:
     """The policy's source, where it was made, and the sandbox it was made in."""
     from ccl_search import assembly
     from ccl_search.portability.cases import Home
@@ -99,12 +126,11 @@ def _subject(
     from policies.reading import locate
     from runs.errors import BadInputError
 
-    named = [name for name, value in (("workload", workload), ("environment", environment)) if value]
-    if (Path(subject).is_file() and Path(subject).suffix == ".py") or Path(subject).suffix == ".py":
-        problem = resolve(ProblemSource(workload=workload, environment=environment, framework=framework))
+    if Path(subject).suffix == ".py":
+        problem = resolve(ProblemSource(**named._asdict()))
         source = load_policy(Path(subject)).source
         return source, Home(problem.workload, problem.environment, problem.framework), "monty"
-    if named or framework:
+    if any(named):
         raise BadInputError(
             "a run or a published folder says its workload, environment and framework itself", "leave those options out"
         )

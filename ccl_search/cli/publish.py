@@ -3,45 +3,61 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json
 from ccl_search.cli.record import RunArgument
 
+if TYPE_CHECKING:
+    from ccl_search.publishing.writing import Publication
+
 _PRIVACY = "Anonymising"
+
+Destination = Annotated[Path, typer.Argument(metavar="DEST", help="The folder to write; a new one.")]
+Anonymise = Annotated[
+    bool, typer.Option("--anonymise", help="Redact host, user and path names everywhere.", rich_help_panel=_PRIVACY)
+]
+RedactOperators = Annotated[
+    bool,
+    typer.Option(
+        "--redact-operators", help="Redact operators' names in traces too (with --anonymise).", rich_help_panel=_PRIVACY
+    ),
+]
+Perturb = Annotated[
+    bool,
+    typer.Option(
+        "--perturb", help="Warp the time axis of every trace by a seed (with --anonymise).", rich_help_panel=_PRIVACY
+    ),
+]
+PerturbSeed = Annotated[
+    int | None, typer.Option(help="That seed.", show_default="from the run's id", rich_help_panel=_PRIVACY)
+]
+Name = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--name", help="A further name to redact (with --anonymise); repeat for several.", rich_help_panel=_PRIVACY
+    ),
+]
+MetricsOnly = Annotated[bool, typer.Option("--metrics-only", help="Publish hashes of the traces, not the traces.")]
+NoTranscript = Annotated[bool, typer.Option("--no-transcript", help="Leave out the LLM exchange.")]
+PlainTraces = Annotated[
+    bool, typer.Option("--plain-traces", help="Only gzip traces, so that any profiler viewer opens them.")
+]
 
 
 def publish(
     run: RunArgument,
-    destination: Annotated[Path, typer.Argument(metavar="DEST", help="The folder to write; a new one.")],
-    anonymise: Annotated[
-        bool,
-        typer.Option("--anonymise", help="Redact host, user and path names everywhere.", rich_help_panel=_PRIVACY),
-    ] = False,
-    redact_operators: Annotated[
-        bool, typer.Option("--redact-operators", help="Redact operators' names too.", rich_help_panel=_PRIVACY)
-    ] = False,
-    perturb: Annotated[
-        bool,
-        typer.Option("--perturb", help="Warp the time axis of every trace by a seed.", rich_help_panel=_PRIVACY),
-    ] = False,
-    perturb_seed: Annotated[
-        int | None,
-        typer.Option(help="That seed.", show_default="from the run's id", rich_help_panel=_PRIVACY),
-    ] = None,
-    name: Annotated[
-        list[str] | None,
-        typer.Option("--name", help="A further name to redact; repeat for several.", rich_help_panel=_PRIVACY),
-    ] = None,
-    metrics_only: Annotated[
-        bool, typer.Option("--metrics-only", help="Publish hashes of the traces, not the traces.")
-    ] = False,
-    no_transcript: Annotated[bool, typer.Option("--no-transcript", help="Leave out the LLM exchange.")] = False,
-    plain_traces: Annotated[
-        bool, typer.Option("--plain-traces", help="Only gzip traces, so that any profiler viewer opens them.")
-    ] = False,
+    destination: Destination,
+    anonymise: Anonymise = False,
+    redact_operators: RedactOperators = False,
+    perturb: Perturb = False,
+    perturb_seed: PerturbSeed = None,
+    name: Name = None,
+    metrics_only: MetricsOnly = False,
+    no_transcript: NoTranscript = False,
+    plain_traces: PlainTraces = False,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -67,7 +83,11 @@ def publish(
         made = write(store, run, destination, options)
     if as_json:
         print_json(made.as_dict())
-        return
+    else:
+        _show(made)
+
+
+def _show(made: Publication) -> None:
     out = console()
     out.print(
         f"{made.path}: {made.trials} trials in {made.files} files, {made.bytes / 1e6:.2f} MB "

@@ -17,38 +17,54 @@ if TYPE_CHECKING:
     from runs.store import Store
 
 
+Subject = Annotated[
+    str,
+    typer.Argument(
+        metavar="PUBLISHED", help="A published folder or archive, a bundled one (see `policies list`), or a run."
+    ),
+]
+Environment = Annotated[
+    str | None,
+    typer.Option(help="Bundled environment to replay on.", show_default="the target's, else the published one"),
+]
+Card = Annotated[
+    Path | None,
+    typer.Option(help="Workload card of the cluster to replay on: its machines; the workload stays the published one."),
+]
+Target = Annotated[str, typer.Option(help="Where configs run, see `targets`.")]
+FrameworkName = Annotated[
+    str | None, typer.Option(help="Another framework; knobs are translated.", show_default="the published one")
+]
+Refine = Annotated[int, typer.Option(min=0, help="Trials of a search that starts from the replayed policy.")]
+Proposer = Annotated[str | None, typer.Option(help="Proposer of that search, as for `run`.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of that search.", show_default="the published one")]
+Tolerance = Annotated[
+    float, typer.Option(min=0, help="How far from the best found still counts as transferred (0.05: 5 %).")
+]
+Repeats = Annotated[int, typer.Option(min=1, help="Measure every config this many times.")]
+Constraint = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Bound on a metric or a knob, as for `run`; repeat for several.",
+        show_default="those of the published search",
+    ),
+]
+Exact = Annotated[bool, typer.Option("--exact", help="Instead: the whole search again, offline, config by config.")]
+
+
 def replay(
-    published: Annotated[
-        str,
-        typer.Argument(
-            metavar="PUBLISHED", help="A published folder or archive, a bundled one (see `policies list`), or a run."
-        ),
-    ],
-    environment: Annotated[
-        str | None,
-        typer.Option(help="Bundled environment to replay on.", show_default="the published one"),
-    ] = None,
-    target: Annotated[str, typer.Option(help="Where configs run, see `targets`.")] = "dry-run",
-    framework: Annotated[
-        str | None, typer.Option(help="Another framework; knobs are translated.", show_default="the published one")
-    ] = None,
-    refine: Annotated[int, typer.Option(min=0, help="Trials of a search that starts from the replayed policy.")] = 0,
-    proposer: Annotated[str | None, typer.Option(help="Proposer of that search, as for `run`.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of that search.", show_default="the published one")] = None,
-    tolerance: Annotated[
-        float, typer.Option(min=0, help="How far from the best found still counts as transferred (0.05: 5 %).")
-    ] = 0.05,
-    repeats: Annotated[int, typer.Option(min=1, help="Measure every config this many times.")] = 1,
-    constraint: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Bound on a metric or a knob, as for `run`; repeat for several.",
-            show_default="those of the published search",
-        ),
-    ] = None,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Instead: the whole search again, offline, config by config.")
-    ] = False,
+    published: Subject,
+    environment: Environment = None,
+    card: Card = None,
+    target: Target = "dry-run",
+    framework: FrameworkName = None,
+    refine: Refine = 0,
+    proposer: Proposer = None,
+    seed: Seed = None,
+    tolerance: Tolerance = 0.05,
+    repeats: Repeats = 1,
+    constraint: Constraint = None,
+    exact: Exact = False,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -58,10 +74,10 @@ def replay(
     With --exact the published search itself is repeated from its record: stored LLM answers, no network, no launch.
     """
     if exact:
-        if environment is not None or framework is not None or refine or constraint or repeats > 1:
+        if environment or card or framework or refine or constraint or repeats > 1:
             raise BadInputError(
                 "--exact repeats the search as it was",
-                "leave out --environment, --framework, --refine, --repeats, --constraint",
+                "leave out --environment, --card, --framework, --refine, --repeats, --constraint",
             )
         _exact(published, as_json)
         return
@@ -69,7 +85,7 @@ def replay(
     from ccl_search.replaying import ReplayOptions
 
     bounds = None if constraint is None else tuple(constraint)
-    options = ReplayOptions(environment, framework, target, refine, proposer, seed, repeats, bounds)
+    options = ReplayOptions(environment, framework, target, refine, proposer, seed, repeats, bounds, card)
     with assembly.open_store(home, write=True) as store, _origin(store, published) as origin:
         document = _run(store, origin, options, tolerance)
     if as_json:

@@ -135,6 +135,38 @@ def test_a_run_of_the_store_replays_too(follower: Path, cli: Cli) -> None:
     assert arms(document)["policy"]["config"]["tp"] == 8
 
 
+def test_a_cluster_that_is_not_bundled_is_said_by_a_card(follower: Path, cli: Cli, tmp_path: Path) -> None:
+    """The machines are the card's; the workload stays the published one, whatever else the card says."""
+    card = made.small_card(tmp_path / "mine.yaml")
+    text = card.read_text(encoding="utf-8").replace("count_per_node: 4", "count_per_node: 2")
+    card.write_text(text.replace("batch_size: 4", "batch_size: 64"), encoding="utf-8")
+
+    document = cli("replay", str(follower), "--card", str(card), "--json").document
+
+    run = cli("show", document["run_id"], "--json").document
+    assert document["environment"]["gpus_per_node"] == 2
+    assert arms(document)["policy"]["config"]["tp"] == 2
+    with assembly.open_store(str(cli.home), write=False) as store:
+        assert store.run(run["run_id"]).workload["batch_size"] == 4
+    both = cli("replay", str(follower), "--card", str(card), "--environment", "h100-8")
+    assert (both.code, "leave out --environment" in both.err) == (2, True)
+
+
+def test_a_target_stands_for_its_environment(follower: Path, cli: Cli, tmp_path: Path) -> None:
+    target = tmp_path / "mine.yaml"
+    target.write_text("kind: local\nname: mine\nenvironment: h100-8\n", encoding="utf-8")
+    with assembly.open_store(str(cli.home), write=True) as store:
+        from ccl_search.replaying import ReplayOptions, origin_of_published, prepare
+        from policies.reading import open_published
+
+        with open_published(follower) as published:
+            origin = origin_of_published(store, published)
+        search = prepare(store, origin, ReplayOptions(target=str(target))).search
+        search.close()
+
+    assert search.problem.environment.device.name == "nvidia_h100"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
