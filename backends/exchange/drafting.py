@@ -196,8 +196,11 @@ def _communication(node: Draft, rank: int, ranks: int, names: dict[tuple[int, ..
 
 
 def comm_size(item: Communication, ranks: int) -> int:
-    """The size as ASTRA-sim counts it: the share of a rank for an all-gather, else its whole buffer."""
-    return max(1, ceil(item.nbytes / ranks)) if item.kind == "all_gather" else ceil(item.nbytes)
+    """The size as ASTRA-sim counts it: the share of a rank for an all-gather, else its whole buffer.
+
+    At least a byte for each rank, as ASTRA-sim rounds up itself.
+    """
+    return max(1, ceil(item.nbytes / ranks)) if item.kind == "all_gather" else max(ranks, ceil(item.nbytes))
 
 
 def _tag(node: Draft) -> int:

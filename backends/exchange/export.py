@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.compute import System
-from backends.exchange.chakra import write_trace
+from backends.exchange.chakra import CommKind, NodeKind, write_trace
 from backends.exchange.drafting import ClassDraft, Workload, draft, workload
 from backends.exchange.flattening import Physical, analytical_network, one_dimension, physical_topology
 from backends.exchange.ns3_config import rates_gbps, stock_config, write_ns3_config
@@ -106,7 +106,9 @@ def export(
     _write_traces(out, found)
     splits = _splits(found)
     losses = [*_write_networks(out, topology, len(found.traces), parameters), *_stream_losses(result, drafts, kernels)]
-    losses += _write_systems(out, result.graph.plan, system, splits, _dimensions(topology, len(found.traces)))
+    dimensions = analytical_network(topology, len(found.traces)).network.dimensions
+    chosen, remarks = _algorithms(result.graph.plan, dimensions[0].kind == "FullyConnected")
+    losses += [*remarks, *_write_systems(out, chosen, system, splits, len(dimensions))]
     commands = _commands(out.files)
     _write_run(out, commands)
     nodes = sum(len(trace.nodes) for trace in found.traces)
@@ -122,10 +124,6 @@ def _write_traces(out: _Folder, found: Workload) -> None:
     if found.groups:
         write_groups(out("comm_group.json"), found.groups)
     write_remote_memory(out("remote_memory.json"), RemoteMemory())
-
-
-def _dimensions(topology: Topology, ranks: int) -> int:
-    return len(analytical_network(topology, ranks).network.dimensions)
 
 
 def _write_networks(
@@ -164,17 +162,21 @@ def _write_ns3(out: _Folder, physical: Physical, ranks: int, parameters: Network
 
 
 def _splits(found: Workload) -> int:
-    """Chunks of a collective: one, or as many as keep a message of NS-3 below 2 GiB."""
-    largest = max(
-        (node.get("comm_size", 0) for trace in found.traces for node in trace.nodes if "comm_type" in node.attributes),
-        default=0,
-    )
-    return max(1, -(-largest // _INT_MAX))
+    """Chunks of a collective: one, or as many as keep every message of NS-3 below 2 GiB."""
+    ranks, largest = len(found.traces), 1
+    for trace in found.traces:
+        for node in trace.nodes:
+            if node.kind is NodeKind.COMM_COLL:
+                is_share = node.get("comm_type") == CommKind.ALL_GATHER
+                parts = 1 if is_share else len(found.groups.get(node.get("pg_name", ""), range(ranks)))
+                largest = max(largest, node.get("comm_size") // parts)
+    return -(-largest // _INT_MAX)
 
 
-def _write_systems(out: _Folder, plan: ParallelPlan, system: System, splits: int, dimensions: int) -> list[str]:
+def _write_systems(
+    out: _Folder, chosen: dict[str, str], system: System, splits: int, dimensions: int
+) -> tuple[str, ...]:
     """The system files: durations from the traces, and the roofline; for one dimension and for several."""
-    chosen, losses = _algorithms(plan)
     base = {
         "scheduling-policy": "LIFO",
         "endpoint-delay": _ENDPOINT_DELAY,
@@ -188,9 +190,10 @@ def _write_systems(out: _Folder, plan: ParallelPlan, system: System, splits: int
         for name, places in _variants(suffix, dimensions):
             lists = {IMPLEMENTATIONS[kind]: [chosen[kind]] * places for kind in IMPLEMENTATIONS}
             write_system(out(name), SystemConfig({**base, **lists, "roofline-enabled": roofline}, name))
-    losses.append("system.json: a collective costs 10 ns a message (endpoint-delay); flow takes a launch time for each")
-    losses.append("system_roofline.json: peak FLOPs and memory bandwidth of the device without efficiencies, too fast")
-    return losses
+    return (
+        "system.json: a collective costs 10 ns a message (endpoint-delay); flow takes a launch time for each",
+        "system_roofline.json: peak FLOPs and memory bandwidth of the device without efficiencies, too fast",
+    )
 
 
 def _variants(suffix: str, dimensions: int) -> list[tuple[str, int]]:
@@ -198,17 +201,19 @@ def _variants(suffix: str, dimensions: int) -> list[tuple[str, int]]:
     return found if dimensions == 1 else [*found, (f"system{suffix}_1d.json", 1)]
 
 
-def _algorithms(plan: ParallelPlan) -> tuple[dict[str, str], list[str]]:
-    """A name for each kind; ASTRA-sim has one a kind for all groups."""
+def _algorithms(plan: ParallelPlan, meshed: bool) -> tuple[dict[str, str], list[str]]:
+    """A name for each kind, as ASTRA-sim has one a kind for all groups: direct in a full mesh, ring elsewhere."""
+    default = "direct" if meshed else "ring"
     asked = {name for name in (plan.collective_algorithm, plan.tp_algorithm) if name and name != "auto"}
-    chosen = dict.fromkeys(IMPLEMENTATIONS, "ring") | {"all_to_all": "direct"}
+    chosen = dict.fromkeys(IMPLEMENTATIONS, default) | {"all_to_all": "direct"}
     losses = []
     named = next(iter(sorted(asked)), None)
     if named is None:
-        losses.append("system.json: ring (all-to-all: direct) for all groups; flow chooses by group, size and topology")
+        what = f"system.json: {default} (all-to-all: direct) for all groups"
+        losses.append(f"{what}; flow chooses by group, size and topology")
     elif len(asked) > 1 or _NAMES.get(named.replace("-", "_")) in (None, "doubleBinaryTree", "halvingDoubling"):
         losses.append(
-            f"system.json: ring instead of {', '.join(sorted(asked))}: ASTRA-sim has one algorithm a kind for all "
+            f"system.json: {default} instead of {', '.join(sorted(asked))}: ASTRA-sim has one algorithm a kind for all "
             "groups, its trees crash within groups and halving-doubling needs powers of two"
         )
     else:
