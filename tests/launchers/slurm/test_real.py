@@ -13,10 +13,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 import metrics
+from ccl_search.cli.doctor import doctor
 from launchers import frameworks, testing
 from launchers.base import Handle, Job, JobState
 from launchers.frameworks.commands import command_for
@@ -595,6 +599,75 @@ def test_over_ssh(site: Site, login: SshRunner, tmp_path: Path) -> None:
     assert done.provenance["where"] == runner.host
     failed = launcher.collect(bad)
     assert (failed.failure, "ValueError: no" in failed.evidence) == (FailureClass.FRAMEWORK_ERROR, True)
+
+
+# --- doctor ---------------------------------------------------------------------------------------------------------
+
+
+def diagnosed(
+    site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch, **target: object
+) -> tuple[int, dict[str, Any]]:
+    """Exit code of `doctor --json`, and its lines by name; each that is not in order has a fix."""
+    for name, value in site.cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    programs = folder / "bin"
+    programs.mkdir(exist_ok=True)
+    (programs / "nvidia-smi").write_text('#!/bin/sh\nfor i in 0 1 2 3; do echo "GPU $i: A100"; done\n')
+    (programs / "nvidia-smi").chmod(0o755)
+    data = {"name": "t", "kind": "slurm", "environment": "perlmutter-a100-4", "setup": f"export PATH={programs}:$PATH"}
+    (folder / "target.yaml").write_text(json.dumps({**data, **target}))
+    app = typer.Typer()
+    app.command()(doctor)
+    words = ["--json", "--target", str(folder / "target.yaml"), "--home", str(folder / "home")]
+    done = CliRunner().invoke(app, words)
+    lines = {line["name"]: line for line in json.loads(done.stdout)}
+    assert all(line["fix"] for line in lines.values() if line["level"] != "ok"), lines
+    return done.exit_code, lines
+
+
+def test_doctor_finds_a_cluster_in_order(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm, framework = {"partition": "main", "cpus_per_task": 2}, {"path": "/src/torchtitan"}
+    code, lines = diagnosed(site, tmp_path, monkeypatch, slurm=slurm, framework=framework)
+    assert code == 0, lines
+    own = [name for name in lines if name not in ("API key", "sandbox", "free space", "trace folder on the node")]
+    assert own == [
+        "login node", "programs", "controller", "partition", "devices", "accounting", "clock", "job folder",
+        "probe job", "devices on the node", "framework on the node", "clock on the node",
+    ]  # fmt: skip
+    assert {lines[name]["level"] for name in own} == {"ok"}, lines
+    assert lines["devices"]["found"] == "4 GPUs a node"
+    assert lines["devices on the node"]["found"] == "4 seen by nvidia-smi"
+    assert str(tmp_path / "home") in lines["trace folder on the node"]["found"]
+    assert list((tmp_path / "home" / "doctor").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "level", "found"),
+    [
+        ({"slurm": {"partition": "closed"}}, "partition", "fail", "closed is not up"),
+        ({"slurm": {"partition": "nope"}}, "partition", "fail", "no partition nope; there are"),
+        ({"environment": "h100-8"}, "devices", "fail", "4 GPUs a node"),
+        ({"slurm": {"account": "nope"}}, "probe job", "fail", "account"),
+        ({"setup": "module load nothing"}, "probe job", "warn", "setup lines"),
+    ],
+)
+def test_doctor_names_what_is_wrong(
+    site: Site,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target: dict[str, Any],
+    name: str,
+    level: str,
+    found: str,
+) -> None:
+    code, lines = diagnosed(site, tmp_path, monkeypatch, **target)
+    assert (lines[name]["level"], found in lines[name]["found"]) == (level, True), lines
+    assert code == (3 if level == "fail" else 0)
+
+
+def test_doctor_without_accounting(bare_site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, lines = diagnosed(bare_site, tmp_path, monkeypatch, framework={"path": "/src"})
+    assert (code, lines["accounting"]["level"], lines["probe job"]["level"]) == (0, "warn", "ok"), lines
 
 
 # --- an allocation that is there already ----------------------------------------------------------------------------
