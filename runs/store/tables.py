@@ -6,7 +6,7 @@ database, and readable from the `sqlite3` shell.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger
+from sqlalchemy import BigInteger, Table
 from sqlmodel import Field, SQLModel
 
 
@@ -251,3 +251,8 @@ class ScreeningRow(SQLModel, table=True):
     calibration: str = ""
     seconds: float | None = None
     created: str
+
+
+def table_of(row: type[SQLModel]) -> Table:
+    """The table itself, for statements that make no objects."""
+    return SQLModel.metadata.tables[str(row.__tablename__)]
