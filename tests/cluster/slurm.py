@@ -73,13 +73,13 @@ class Cluster:
         self.start_controller()
         for number in range(1, self.layout.nodes + 1):
             self._start_daemon(self.layout.node(number), ["slurmd", "-D", "-N", self.layout.node(number)])
-        self._await(60, self._nodes_ready, "the nodes do not come up")
+        self._await(180, self._nodes_ready, "the nodes do not come up")
 
     def stop(self) -> None:
         """End every job and every daemon."""
         if self._alive("slurmctld"):
             self.client("scancel", "--quiet", "-u", getpass.getuser(), check=False)
-            self._await(15, lambda: not self.client("squeue", "-h", "-t", "R,CG", check=False), None)
+            self._await(60, lambda: not self.client("squeue", "-h", "-t", "R,CG", check=False), None)
         nodes = [self.layout.node(number) for number in range(1, self.layout.nodes + 1)]
         for name in nodes:
             self._kill(name, signal.SIGTERM)
@@ -103,9 +103,9 @@ class Cluster:
     def start_controller(self) -> None:
         """A controller that starts again does not know at once whether its nodes are there."""
         self._start_daemon("slurmctld", ["slurmctld", "-D", "-i"])
-        self._await(30, lambda: "UP" in self.client("scontrol", "ping", check=False), "slurmctld does not answer")
+        self._await(120, lambda: "UP" in self.client("scontrol", "ping", check=False), "slurmctld does not answer")
         if all(self._alive(self.layout.node(number)) for number in range(1, self.layout.nodes + 1)):
-            self._await(40, self._nodes_ready, "the nodes do not come back")
+            self._await(180, self._nodes_ready, "the nodes do not come back")
 
     def down_node(self, number: int) -> None:
         """Kill a node with all it runs, and let the controller know at once."""
@@ -119,7 +119,7 @@ class Cluster:
         self._start_daemon(name, ["slurmd", "-D", "-N", name])
         if not self._await(5, lambda: self._ready(name), None):
             self.client("scontrol", "update", f"nodename={name}", "state=resume", check=False)
-        self._await(40, lambda: self._ready(name), f"{name} does not come up")
+        self._await(180, lambda: self._ready(name), f"{name} does not come up")
 
     # --- clients ----------------------------------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class Cluster:
         flags |= {"seed-file": d / "run" / "munged.seed"}
         argv = ["munged", "--foreground", "--force", "--num-threads=2", *(f"--{k}={v}" for k, v in flags.items())]
         self._start_daemon("munged", argv)
-        self._await(15, self.layout.munge_socket.exists, "munged does not open its socket")
+        self._await(60, self.layout.munge_socket.exists, "munged does not open its socket")
 
     def _sql(self, text: str) -> bool:
         argv = ["mariadb", "--no-defaults", f"--socket={self.layout.database_socket}", "-u", getpass.getuser()]
@@ -190,7 +190,7 @@ class Cluster:
         argv += ["--skip-log-bin", "--innodb-buffer-pool-size=64M", "--innodb-log-file-size=8M"]
         argv += ["--innodb-flush-log-at-trx-commit=0", "--performance-schema=OFF", "--innodb-lock-wait-timeout=900"]
         self._start_daemon("mariadbd", argv)
-        self._await(40, lambda: self._sql("select 1"), "mariadbd does not answer")
+        self._await(120, lambda: self._sql("select 1"), "mariadbd does not answer")
         self._sql(
             "create database if not exists slurm_acct; create user if not exists slurm@'127.0.0.1' "
             "identified by 'slurm'; grant all on slurm_acct.* to slurm@'127.0.0.1';"
@@ -198,7 +198,7 @@ class Cluster:
 
     def _start_accounting(self) -> None:
         self._start_daemon("slurmdbd", ["slurmdbd", "-D"])
-        self._await(40, self._accounting_answers, "slurmdbd does not answer")
+        self._await(120, self._accounting_answers, "slurmdbd does not answer")
         done = self.layout.directory / "run" / "accounts-made"
         if done.exists():
             return

@@ -109,7 +109,7 @@ class Worker:
         """Boot it if it is off, and wait until it answers."""
         if self.process is None or self.process.poll() is not None:
             self.start()
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 90
         while not self.answers():
             if time.monotonic() > deadline:
                 raise RuntimeError(f"worker {self.number} does not come up: {self.log()}")
@@ -129,7 +129,7 @@ class Worker:
             try:
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 same = (folder / "ns/uts").readlink() == self._uts()
-            except OSError:
+            except (OSError, IndexError):  # ended meanwhile, or the worker is only just booting
                 continue
             if same and text in command:
                 found.append(int(folder.name))

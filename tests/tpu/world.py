@@ -127,7 +127,7 @@ class World:
         return Job(**{**facts, **changes})
 
     def until(
-        self, launcher: TpuVmLauncher, handle: Handle, wanted: JobState = JobState.FINISHED, seconds: float = 90.0
+        self, launcher: TpuVmLauncher, handle: Handle, wanted: JobState = JobState.FINISHED, seconds: float = 180.0
     ) -> JobState:
         """Poll until the job is as wanted (or finished)."""
         deadline = time.monotonic() + seconds

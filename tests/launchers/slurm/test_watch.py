@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from launchers.base import JobState
@@ -209,6 +211,26 @@ def test_two_hundred_jobs_are_one_question_and_pauses_grow() -> None:
     assert slurm.count("sacct") == 0
     # Pauses of 1, 1.5, 2.25, ... at most 15 s (and a tenth): some 45 questions in ten minutes, not 120 000.
     assert 36 <= slurm.count("squeue") <= 52
+
+
+def test_two_hundred_queued_trials_cost_less_than_a_hundredth_of_a_core() -> None:
+    """Ten minutes of 200 trials that wait, polled as the executor does; squeue itself is measured by the benchmark."""
+    text = "".join(queue(str(number), "PENDING", "Priority", f"ccl-run-{number}-1") for number in range(200))
+    slurm, clock = ScriptedSlurm(answers={"squeue": [text]}), Clock()
+    watch = Watch(SlurmClient(slurm, Polling()), clock)
+    for number in range(200):
+        watch.add(Watched(str(number), f"ccl-run-{number}-1", 0.0, False, lambda: None))
+    due, began, polls = dict.fromkeys(range(200), clock.time), clock.time, 0
+    before = time.process_time()
+    while clock.time < began + 600:
+        for number in [number for number, when in due.items() if when <= clock.time]:
+            assert watch.view(str(number)).phase is JobState.QUEUED
+            due[number], polls = clock.time + 15, polls + 1
+        clock.time += 1.0
+    cost = time.process_time() - before
+    print(f"200 queued trials, 600 s: {polls} polls, {slurm.count('squeue')} squeue, {cost:.2f} s of CPU")
+    assert polls >= 8000
+    assert cost < 6.0
 
 
 def test_a_change_makes_the_next_question_come_soon() -> None:

@@ -42,9 +42,10 @@ def test_a_whole_life_by_gcloud(world: World) -> None:
     launcher = world.launcher(world.gcloud(), provisioning="queued", control="gcloud", ssh=SSH, capacity="spot")
     started = time.monotonic()
     handle = launcher.submit(world.job(OK))
-    assert time.monotonic() - started < 2
+    submitted = time.monotonic() - started
 
     world.until(launcher, handle, seconds=300)
+    assert submitted < (time.monotonic() - started) / 4, "it does not wait for gcloud"
     found = launcher.collect(handle)
 
     assert found.state is TrialState.SUCCEEDED, (found, world.state_of(handle))

@@ -23,10 +23,11 @@ def test_a_job_runs_on_every_worker_and_its_slice_is_deleted(world: World) -> No
     launcher = world.launcher(accelerator="v5litepod-16")
     started = time.monotonic()
     handle = launcher.submit(world.job(OK + "echo $CCL_NUM_NODES $CCL_WORLD_SIZE $CCL_MASTER_ADDR $CARD\n", nodes=4))
-    assert time.monotonic() - started < 5
+    submitted = time.monotonic() - started
     assert launcher.poll(json.loads(json.dumps(handle))) is JobState.QUEUED
 
     world.until(launcher, handle)
+    assert submitted < (time.monotonic() - started) / 2, "it returns long before the slice is there"
     found = launcher.collect(handle)
 
     assert found.state is TrialState.SUCCEEDED, found
@@ -57,7 +58,7 @@ def test_the_contract_of_every_launcher_holds(world: World, check: Callable[[Ben
         return lambda folder, trial: world.job(program, trial, directory=_made(folder))
 
     makers = {kind: maker(program) for kind, program in PROGRAMS.items()}
-    bench = Bench(world.launcher, makers, world.home / "bench", lambda: len(world.left_over()), 60.0, 0.3)
+    bench = Bench(world.launcher, makers, world.home / "bench", lambda: len(world.left_over()), 180.0, 0.3)
 
     check(bench)
 
@@ -226,7 +227,7 @@ def test_a_worker_ends_a_job_by_itself_when_no_driver_does(world: World, monkeyp
     launcher = world.launcher()
     handle = launcher.submit(world.job(FOREVER, time_limit_s=1.0))
     world.until(launcher, handle, JobState.RUNNING)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while world.left_over() and time.monotonic() < deadline:
         time.sleep(0.2)
     assert world.left_over() == {}

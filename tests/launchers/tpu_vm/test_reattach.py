@@ -25,7 +25,7 @@ def killed_driver(world: World, launcher: TpuVmLauncher, job: Job, wanted: str, 
     told = world.home / "told.pickle"
     told.write_bytes(pickle.dumps((launcher.settings, world.api.url, job, polls)))
     driver = subprocess.Popen([sys.executable, "-m", "tests.tpu.driver", str(told)], cwd=ROOT)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     try:
         while time.monotonic() < deadline:
             handle, states = told.with_suffix(".handle"), told.with_suffix(".states")
