@@ -10,6 +10,7 @@ import heapq
 from collections import defaultdict, deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
 from backends.exchange.chakra import EtNode
@@ -103,8 +104,8 @@ class Execution:
             self._issue(rank)
         self._depart()
         while True:
-            now = min(float(self._heap[0][0]) if self._heap else float("inf"), self._transport.next_end())
-            if now == float("inf"):
+            now = min(self._heap[0][0] if self._heap else inf, self._transport.next_end())
+            if now == inf:
                 break
             self._now = int(now)
             self._settle()
@@ -305,7 +306,7 @@ class UnitTransport:
         self._ends.append((now + 1000, [token for token, _ in batch]))
 
     def next_end(self) -> float:
-        return self._ends[0][0] if self._ends else float("inf")
+        return self._ends[0][0] if self._ends else inf
 
     def finish(self, now: int) -> list[Token]:
         return self._ends.popleft()[1] if self._ends and self._ends[0][0] <= now else []

@@ -102,9 +102,14 @@ def load_inputs(
     groups = read_groups(comm_group) if comm_group is not None else {}
     memory = read_remote_memory(remote_memory) if remote_memory is not None else None
     described = read_astra_network(_text(network), str(network)) if network is not None else None
-    topology = described.topology() if described else read_ns3_topology(_text(physical), str(physical))
-    dims = tuple(d.count for d in described.dimensions) if described else _dims(logical, topology)
-    traces = _traces(et_prefix, prod(dims))
+    if described is not None:
+        dims = tuple(dimension.count for dimension in described.dimensions)
+        traces = _traces(et_prefix, prod(dims))
+        topology = described.topology()
+    else:
+        topology = read_ns3_topology(_text(physical), str(physical))
+        dims = _dims(logical, topology)
+        traces = _traces(et_prefix, prod(dims))
     surplus = _count(et_prefix, len(traces))
     settings = read_ns3_config(ns3_config) if ns3_config is not None else None
     return AstraInputs(

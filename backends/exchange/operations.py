@@ -21,6 +21,10 @@ _KINDS: dict[CommKind, Kind] = {
     CommKind.REDUCE_SCATTER: "reduce_scatter",
 }
 WORLD = "world"
+_LARGEST = 10**18
+"""No figure of a trace is larger; sums of a few thousand of them stay within what times are counted in."""
+_LONGEST = 10**12
+"""Microseconds that one node may take: eleven days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +105,14 @@ def integer(node: EtNode, name: str, where: str, default: int | None = None) -> 
         return default
     if found.type not in _INTEGERS:
         raise BadInputError(f"{where}: {name} is a {found.type}, ASTRA-sim takes integers only", f"write {name} as one")
-    if found.value < 0:
-        raise BadInputError(f"{where}: {name} is {found.value}", "write zero or more")
+    if not 0 <= found.value <= _LARGEST:
+        raise BadInputError(f"{where}: {name} is {found.value}", "write zero or more, within reason")
     return int(found.value)
 
 
 def _work(inputs: AstraInputs, node: EtNode, where: str) -> Work:
+    if node.duration_micros > _LONGEST:
+        raise BadInputError(f"{where}: duration_micros is {node.duration_micros}", "write microseconds")
     if node.is_cpu_op:
         return Work(max(1, 1000 * node.duration_micros), "cpu")
     if not inputs.system.roofline:
@@ -139,6 +145,8 @@ def _collective(inputs: AstraInputs, rank: int, node: EtNode, where: str) -> Col
             "use all-reduce 0, all-gather 2, broadcast 5, all-to-all 6 or reduce-scatter 7",
         )
     size = integer(node, "comm_size", where)
+    if size * inputs.ranks > _LARGEST:
+        raise BadInputError(f"{where}: comm_size is {size}", "write the bytes of one rank")
     group, members, dims = _members(inputs, rank, node, where)
     return CollectiveCall(kind, size, group, members, dims)
 

@@ -90,7 +90,7 @@ def read_astra_network(text: str, where: str = "network.yml") -> AstraNetwork:
     """
     try:
         content: Any = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise BadInputError(f"{where} is no YAML: {str(error).splitlines()[0]}", "correct the file") from error
     if not isinstance(content, dict) or any(not isinstance(content.get(field), list) for field in _FIELDS):
         raise BadInputError(f"{where} lacks one of the lists {', '.join(_FIELDS)}", "give each, one entry a dimension")
