@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from runs.plan import ParallelPlan
 
 _NEUTRAL: tuple[Any, ...] = (1, False, "none", "auto", "1f1b", "gpipe")
+_CAPS = ("max_num_seqs", "max_num_batched_tokens")
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def complete(space: ConfigSpace, given: Mapping[str, str]) -> tuple[Config, list
     """The config with every knob of the space, and a note for each that was not given.
 
     A knob that is not given takes its only choice, or the one that asks for nothing (degree 1, none, auto, false);
-    `dp_shard` is `dp`, `zero_stage` the framework's own.
+    `dp_shard` is `dp`, `zero_stage` the framework's own, and a cap of a server the largest, which holds nothing back.
 
     Raises:
         BadInputError: a knob is unknown, a value is no choice, or a knob that is not given has no such choice.
@@ -158,12 +159,21 @@ def _unasked(knob: Knob, config: Config) -> Any:
         return config["dp"]
     if knob.key == "zero_stage":
         return 3 if 3 in knob.choices else min(knob.choices)
+    if knob.key in _CAPS:
+        return _loosest(knob, config)
     for choice in _NEUTRAL:
         if knob.allows(choice):
             return choice
     raise BadInputError(
         f"missing_knob: {knob.key} is not set", f"add {knob.key}=..., one of {', '.join(map(str, knob.choices))}"
     )
+
+
+def _loosest(knob: Knob, config: Config) -> Any:
+    """The largest choice; of sequences, the largest that splits evenly what all replicas together serve at most."""
+    most = max(knob.choices)
+    replicas = config.get("dp", 1) if knob.key == "max_num_seqs" else 1
+    return max((choice for choice in knob.choices if most % (replicas * choice) == 0 or replicas == 1), default=most)
 
 
 def _text(job: Job, target: TargetSettings | None) -> str:

@@ -20,6 +20,7 @@ from launchers.shell.outcome import common_handle, common_provenance
 from runs import catalogue
 from runs.card import card_from, to_yaml
 from runs.errors import BadInputError
+from runs.space import ConfigSpace
 from tests.ccl_search.cli import Cli
 
 TARGET: dict[str, Any] = {
@@ -152,9 +153,25 @@ def test_knobs_that_are_not_given_ask_for_nothing() -> None:
     assert (config["pp"], config["zero_stage"], config["activation_checkpointing"]) == (1, 0, "none")
     assert (config["collective_algorithm"], config["pipeline_schedule"]) == ("auto", "1f1b")
     assert len(notes) == len(problem.space.keys) - 3
-    serving = resolve(ProblemSource(workload="wl1"))
-    with pytest.raises(BadInputError, match=r"missing_knob: max_num_seqs|missing_knob: max_num_batched_tokens"):
-        complete(serving.space, {"tp": "4"})
+
+
+@pytest.mark.parametrize("framework", ["vllm", "sglang"])
+@pytest.mark.parametrize(("dp", "sequences"), [("1", 128), ("2", 64), ("4", 32)])
+def test_caps_of_a_server_that_are_not_given_hold_nothing_back(framework: str, dp: str, sequences: int) -> None:
+    serving = resolve(ProblemSource(workload="wl1", framework=framework))
+
+    config, _ = complete(serving.space, {"tp": "4", "dp": dp})
+
+    assert (serving.workload.batch_size, config["max_num_seqs"]) == (128, sequences)  # dp * sequences is the batch
+    assert config.get("max_num_batched_tokens", 32768) == 32768
+    assert not serving.space.violations(config, serving.workload_input, serving.environment_input)
+
+
+def test_a_knob_without_a_choice_that_asks_for_nothing_is_to_be_given() -> None:
+    space = ConfigSpace.from_dict({"name": "own", "world_size": "1", "knobs": [{"key": "blocks", "choices": [7, 9]}]})
+
+    with pytest.raises(BadInputError, match="missing_knob: blocks"):
+        complete(space, {})
 
 
 def test_a_trial_on_a_real_target_keeps_its_command(tmp_path: Path) -> None:
