@@ -46,9 +46,11 @@ class Fitted:
         }
 
 
-def fitted(model: Model, measured: Vector, repeats: int = validation.REPEATS, seed: int = 0) -> Fitted:
-    """Fit `model` to `measured` (n,) step times in seconds and cross-validate the fit."""
-    anchors = Anchors(model)
+def fitted(
+    model: Model, measured: Vector, repeats: int = validation.REPEATS, seed: int = 0, overhead: bool = True
+) -> Fitted:
+    """Fit `model` to `measured` (n,) times in seconds and cross-validate the fit; without `overhead`, no constant."""
+    anchors = Anchors(model, overhead)
     everything = range(len(measured))
     point = fit(anchors, measured, everything)
     inside = np.array([[model.seconds(index, point.costs) + point.overhead_s for index in everything]])

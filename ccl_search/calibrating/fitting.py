@@ -26,6 +26,8 @@ PRIORS = {"compute": 1.5, "bandwidth": 2.0, "latency": 4.0, "launch": 2.0}
 and a message costs ten times as much over sockets as over remote memory access."""
 OVERHEAD_PRIOR = 0.3
 """Square root of the share of a typical step that is a usual overhead (9 %)."""
+MOST_OVERHEAD = 0.9
+"""Square root of the largest share of a typical step that an overhead may be."""
 HUBER = 1.345
 """Units beyond which a deviation counts linearly (Huber 1964, 95 % efficiency for normal errors)."""
 LATTICE = float(np.log(2.0))
@@ -49,9 +51,13 @@ class Model(Protocol):
 
 @dataclass
 class Anchors:
-    """What the model says at anchors: time and slopes by cost, kept for each measurement."""
+    """What the model says at anchors: time and slopes by cost, kept for each measurement.
+
+    `overhead`: whether a constant may be added to every time, as the overhead of a step is.
+    """
 
     model: Model
+    overhead: bool = True
     _known: dict[tuple[tuple[int, ...], int], tuple[float, Vector]] = field(default_factory=dict)
 
     def at(self, anchor: tuple[int, ...], indices: Sequence[int]) -> tuple[Vector, Vector]:
@@ -87,12 +93,12 @@ def fit(anchors: Anchors, measured: Vector, indices: Sequence[int]) -> Point:
     """
     known = measured[list(indices)]
     anchor = (0,) * SIZE
-    state = np.append(np.zeros(SIZE), 0.1)
+    state = np.append(np.zeros(SIZE), 0.1 if anchors.overhead else 0.0)
     best: tuple[float, Vector] | None = None
     visited: set[tuple[int, ...]] = set()
     while anchor not in visited and len(visited) < _ROUNDS:
         visited.add(anchor)
-        linear = _Linear(*anchors.at(anchor, indices), anchor, known)
+        linear = _Linear(*anchors.at(anchor, indices), anchor, known, MOST_OVERHEAD if anchors.overhead else 0.0)
         state = linear.minimise(state)
         costs = np.exp(state[:-1])
         times = np.array([anchors.model.seconds(index, costs) for index in indices])
@@ -113,7 +119,10 @@ def _nearest(state: Vector, anchor: tuple[int, ...]) -> tuple[int, ...]:
 class _Linear:
     """The least-squares problem at one anchor. State: logarithms of costs, then the root of the overhead's share."""
 
-    def __init__(self, times: Vector, slopes: Vector, anchor: tuple[int, ...], known: Vector) -> None:
+    def __init__(
+        self, times: Vector, slopes: Vector, anchor: tuple[int, ...], known: Vector, most_overhead: float
+    ) -> None:
+        self.most_overhead = most_overhead
         self.times, self.slopes, self.known = times, slopes, known
         self.middle = LATTICE * np.array(anchor, dtype=float)
         self.unit = float(np.median(known))
@@ -168,4 +177,4 @@ class _Linear:
     def _inside(self, state: Vector) -> Vector:
         reach = 1.5 * LATTICE
         low, high = np.maximum(self.middle - reach, _LEAST), np.minimum(self.middle + reach, LIMIT)
-        return np.append(np.clip(state[:-1], low, high), np.clip(state[-1], 0.0, 0.9))
+        return np.append(np.clip(state[:-1], low, high), np.clip(state[-1], 0.0, self.most_overhead))

@@ -14,12 +14,19 @@ if TYPE_CHECKING:
     from ccl_search.calibrating.measurements import Measurements
 
 Source = Annotated[
-    str | None, typer.Option("--from", help="A measured run, or a CSV file of measured trials (docs/calibration.md).")
+    list[str] | None,
+    typer.Option(
+        "--from",
+        help="A measured run, a CSV file of measured trials, or what nccl-tests printed; repeat for several files of "
+        "nccl-tests (docs/calibration.md).",
+    ),
 ]
 Name = Annotated[str | None, typer.Option("--name", help="What the calibration is to be called.")]
 Environment = Annotated[
     str | None,
-    typer.Option(help="Bundled environment of rows that name none, as perlmutter-a100-sockets (CSV only)."),
+    typer.Option(
+        help="Bundled environment of rows that name none, as perlmutter-a100-sockets (CSV), or that nccl-tests ran on."
+    ),
 ]
 Where = Annotated[
     list[str] | None,
@@ -43,9 +50,9 @@ def calibrate(
 ) -> None:
     """Fit the simulator's efficiency factors to measured step times, and keep them under a name.
 
-    Compute speed by group of operations, bandwidth and latency by kind of link, launches, overhead of a step. The
-    error is that of configs the fit did not see. A simulated run is refused. `simulate --calibration NAME`, or
-    `calibration: NAME` in the `dry_run` section of a target file, uses it.
+    Compute speed by group of operations, bandwidth and latency by kind of link, launches, overhead of a step; from
+    nccl-tests, bandwidth and latency alone. The error is that of configs (or sizes) the fit did not see. A simulated
+    run is refused. `simulate --calibration NAME`, or `calibration: NAME` in a target file, uses it.
     """
     from ccl_search.calibrating import files
     from runs.errors import BadInputError
@@ -53,18 +60,53 @@ def calibrate(
     if list_:
         _list(files.stored(home), as_json)
         return
-    if source is None or name is None:
+    if not source or name is None:
         raise BadInputError("--from and --name are needed", "as --from trials.csv --name my-cluster; or give --list")
     files.check_name(name)
-    from ccl_search.calibrating.calibrate import calibrate as fit
-
-    measured = _read(source, environment, tuple(where or ()), home)
-    found = fit(measured, name, repeats, seed, lambda text: console().print(text, soft_wrap=True, markup=False))
+    found = _fitted(source, name, environment, tuple(where or ()), home, repeats, seed)
     path = files.save(found, home)
     if as_json:
         print_json({**found.as_dict(), "path": str(path)})
     else:
         _show(found, path)
+
+
+def _fitted(
+    sources: list[str],
+    name: str,
+    environment: str | None,
+    where: tuple[str, ...],
+    home: str | None,
+    repeats: int,
+    seed: int,
+) -> CalibrationFile:
+    from ccl_search.calibrating.calibrate import calibrate as fit
+    from ccl_search.calibrating.links import calibrate_links
+    from runs.errors import BadInputError
+
+    def notice(text: str) -> None:
+        console().print(text, soft_wrap=True, markup=False)
+
+    of_links = [_is_nccl(source) for source in sources]
+    if all(of_links):
+        if where:
+            raise BadInputError("--where is for CSV files", "leave out the files of nccl-tests that are not wanted")
+        return calibrate_links([Path(source) for source in sources], environment, name, repeats, seed, notice)
+    if len(sources) > 1:
+        raise BadInputError(
+            f"--from {sources[1]}: several sources are for nccl-tests output", "name one run or one CSV file"
+        )
+    return fit(_read(sources[0], environment, where, home), name, repeats, seed, notice)
+
+
+def _is_nccl(source: str) -> bool:
+    """Whether a file is what nccl-tests printed; a CSV file or a run's name is not."""
+    from ccl_search.calibrating.nccl_tests import is_nccl_text
+
+    path = Path(source)
+    if path.suffix == ".csv" or not path.is_file():
+        return False
+    return is_nccl_text(path.read_text(encoding="utf-8", errors="replace"))
 
 
 def _read(source: str, environment: str | None, where: tuple[str, ...], home: str | None) -> Measurements:
@@ -87,7 +129,7 @@ def _list(stored: list[CalibrationFile], as_json: bool) -> None:
         return
     rows = []
     for each in stored:
-        held_out = each.fit.get("held_out", {})
+        held_out = _held_out(each)
         shares = [_figure(held_out, "spearman", ".2f"), _figure(held_out, "median_error", ".1%")]
         facts = [str(each.provenance.get(key) or "") for key in ("configs", "date", "source")]
         rows.append([each.calibration.name, *shares, *facts])
@@ -95,19 +137,36 @@ def _list(stored: list[CalibrationFile], as_json: bool) -> None:
     print_table("calibrations", heads, rows)
 
 
+def _held_out(found: CalibrationFile) -> dict[str, Any]:
+    """The errors held out: of step times, or of collectives where the fit was to those."""
+    errors: dict[str, Any] = found.fit.get("held_out") or found.fit.get("held_out_collectives") or {}
+    return errors
+
+
 def _show(found: CalibrationFile, path: Path) -> None:
     out = console()
     used, dropped = found.provenance["rows_used"], found.provenance["rows_dropped"]
     text = f"{found.provenance['source']}: {len(used)} rows used, {found.provenance['configs']} distinct configs"
     out.print(text, soft_wrap=True, markup=False)
+    for test in found.provenance.get("tests", ()):
+        out.print(test, soft_wrap=True, markup=False)
     for reason, rows in dropped.items():
         out.print(f"dropped {len(rows)}: {reason}", soft_wrap=True, markup=False)
     _print_factors(found)
+    errors = {
+        "uncalibrated": found.fit["uncalibrated"], "where fitted": found.fit["in_sample"], "held out": _held_out(found),
+    }  # fmt: skip
     rows = [
-        [label, _figure(found.fit[key], "spearman", ".2f"), _figure(found.fit[key], "median_error", ".1%")]
-        for label, key in (("uncalibrated", "uncalibrated"), ("where fitted", "in_sample"), ("held out", "held_out"))
+        [
+            label,
+            _figure(each, "spearman", ".2f"),
+            _figure(each, "median_error", ".1%"),
+            _figure(each, "factor_90", ".2f"),
+        ]
+        for label, each in errors.items()
     ]
-    print_table("error (95 % interval)", ["step time!", ">Spearman!", ">median error!"], rows)
+    what = found.fit.get("of", "step times")
+    print_table("error (95 % interval)", [f"{what}!", ">Spearman!", ">median error!", ">9 of 10 within factor!"], rows)
     spread = found.fit["replicate_spread"]
     if spread["configs"]:
         out.print(
