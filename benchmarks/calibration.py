@@ -29,10 +29,15 @@ ENVIRONMENT = "perlmutter-a100-sockets"
 
 def explicit(row: dict[str, str]) -> dict[str, str]:
     """`row` with what its launch script decided: Megatron ties Llama's embeddings and overlaps nothing by default,
-    its experts need sequence parallelism, and TorchTitan computes in fp32 where no data parallelism casts."""
+    its experts need sequence parallelism. TorchTitan computes in fp32 where no data parallelism casts, and without a
+    pipeline takes its local batch in one pass: the scripts set the micro-batch of pipelines only, and no global batch,
+    without which TorchTitan accumulates no gradients."""
     if row["framework"] == "torchtitan":
         precision = "fp32" if row["dp"] == "1" else "bf16"
-        return {**row, "precision": precision, "compile": str(row["compile_mode"] == "inductor")}
+        found = {**row, "precision": precision, "compile": str(row["compile_mode"] == "inductor")}
+        if row["pp"] == "1" and row["global_batch_size_effective"]:
+            found["micro_batch_size_effective"] = str(int(row["global_batch_size_effective"]) // int(row["dp"]))
+        return found
     tied = {"tied_embeddings": "true"} if "llama" in row["model"] else {}
     return {**row, "precision": "bf16", "overlap_communication": "false", **tied}
 
