@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backends.calibration import UNCALIBRATED, Calibration
 from backends.compute import System
@@ -13,19 +14,14 @@ from backends.graph import ExecutionGraph
 from backends.memory import estimate
 from backends.timeline import Detail, SimulationResult
 from backends.training import training_graph
+from runs import catalogue
 from runs.environment import Environment
 from runs.errors import BadInputError
 from runs.plan import ParallelPlan
 from runs.workload import Workload
 
 if TYPE_CHECKING:
-    from backends.network import CongestionControl
-
-IB_LATENCY_US = 0.7
-"""Hop latency from a server to the core over InfiniBand-like links in the MoE topology study; RoCE has 1 µs."""
-STUDY_PAYLOAD_BYTES = 9000
-SINGLE_SERVER = 6
-"""The study's topology without links between servers."""
+    from backends.network import CongestionControl, NetworkParameters
 
 
 def execution_graph(workload: Workload, plan: ParallelPlan) -> ExecutionGraph:
@@ -67,15 +63,35 @@ class _Key:
 
 @lru_cache(maxsize=64)
 def _network(key: _Key, topology: int | None, mode: str | None) -> Network:
-    from backends.network import NetworkModel, NetworkParameters, bundled_topology, from_environment
+    from backends.network import (
+        CongestionControl,
+        NetworkModel,
+        NetworkParameters,
+        bundled_topology,
+        from_environment,
+    )
 
     transport, control = _mode(mode)
     if topology is None:
         found = from_environment(key.environment)
         return NetworkModel(found, NetworkParameters(congestion_control=control) if mode else None)
-    latency = {"nic": IB_LATENCY_US} if transport == "ib" else None
-    placed = bundled_topology(f"moe-{topology}", latency_us=latency if topology != SINGLE_SERVER else None)
-    return NetworkModel(placed, NetworkParameters.ns3(control, STUDY_PAYLOAD_BYTES))
+    study = catalogue.data("moe_study")
+    single = topology == study["single_server"]
+    latency = None if single else {"nic": study["network"]["latency_us"][transport]}
+    placed = bundled_topology(f"moe-{topology}", latency_us=latency)
+    return NetworkModel(placed, _study_parameters(CongestionControl.NONE if single else control, study["network"]))
+
+
+def _study_parameters(control: CongestionControl, chosen: dict[str, Any]) -> NetworkParameters:
+    """NS-3 as the MoE topology study is taken to run it (the definitions of its data file)."""
+    from backends.network import NetworkParameters
+
+    return replace(
+        NetworkParameters.ns3(control, chosen["payload_bytes"]),
+        chunks=chosen["chunks"],
+        active_chunks=chosen["active_chunks"],
+        reduce_bandwidth=chosen["reduce_gb_s"] * 1e9,
+    )
 
 
 def _mode(mode: str | None) -> tuple[str, CongestionControl]:

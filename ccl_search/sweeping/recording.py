@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccl_search import constraints, measuring, trial_files
+from backends.calibration import Calibration
+from ccl_search import constraints, measuring, rerun, targets, trial_files
 from ccl_search.measuring import Measurement
 from ccl_search.proposers.base import Proposal, constant_policy
 from ccl_search.settings import SearchSettings
@@ -41,10 +42,17 @@ class Record:
     limits: tuple[Limit, ...] = ()
 
     @classmethod
-    def create(cls, store: Store, problem: Problem, settings: SearchSettings, options: Mapping[str, Any]) -> Record:
+    def create(
+        cls,
+        store: Store,
+        problem: Problem,
+        settings: SearchSettings,
+        options: Mapping[str, Any],
+        calibration: Calibration | None = None,
+    ) -> Record:
         """A new run. `options` is what a resumed sweep needs, as plain data."""
         limits = constraints.parse(settings.constraints, problem.space).limits
-        run_id = store.create_run(_new_run(problem, settings, options))
+        run_id = store.create_run(_new_run(problem, settings, options, _target_settings(calibration)))
         return cls(store, run_id, problem, problem.objective, limits)
 
     @classmethod
@@ -138,17 +146,22 @@ class Record:
 
     def keep_best(self, settings: SearchSettings, count: int) -> list[Path]:
         """Give the best trials a folder with card, policy, config and a script that repeats them; the folders."""
+        run = self.store.run(self.run_id)
         succeeded = [trial for trial in self.store.trials(self.run_id) if trial.score is not None]
         best = sorted(succeeded, key=lambda trial: (-(trial.score or 0.0), trial.number))[:count]
+        target = targets.of_run(run.target, run.target_settings)
+        script = rerun.script(self.problem, settings, target, self.objective, self.limits)
         folders = []
         for trial in best:
             plan = trial.parallel_plan()
             if plan is None or trial.config is None:
                 continue
             folder = self.store.trial_dir(self.run_id, trial.number)
-            proposal = Proposal(trial.policy_source, _RATIONALE)
-            suggestion = Suggestion(trial.number, trial.iteration, trial.config, plan, proposal)
-            trial_files.job_for(self.problem, settings, self.run_id, folder, suggestion)
+            suggestion = Suggestion(
+                trial.number, trial.iteration, trial.config, plan, Proposal(trial.policy_source, _RATIONALE)
+            )
+            card = trial_files.card_yaml(self.problem, plan)
+            trial_files.write_entry(folder, suggestion, card, script, rerun.target_yaml(target))
             trial_files.write_metrics(folder, trial.metrics, trial.score)
             folders.append(folder)
         return folders
@@ -167,7 +180,16 @@ class Record:
         self.store.finish_run(self.run_id, RunStatus.INTERRUPTED if interrupted else RunStatus.FINISHED, reason)
 
 
-def _new_run(problem: Problem, settings: SearchSettings, options: Mapping[str, Any]) -> Any:
+def _target_settings(calibration: Calibration | None) -> dict[str, Any]:
+    """A target file's content that names the factors in use; empty for the bundled, uncalibrated dry run."""
+    if calibration is None or calibration.name == Calibration().name:
+        return {}
+    return {"name": targets.DRY_RUN, "kind": targets.DRY_RUN, "dry_run": {"calibration": calibration.as_dict()}}
+
+
+def _new_run(
+    problem: Problem, settings: SearchSettings, options: Mapping[str, Any], target_settings: dict[str, Any]
+) -> Any:
     from metrics import registry
     from runs.card import to_yaml
     from runs.store import NewRun
@@ -181,7 +203,8 @@ def _new_run(problem: Problem, settings: SearchSettings, options: Mapping[str, A
         space=problem.space,
         objective=problem.objective,
         metrics=specs,
-        target="dry-run",
+        target=targets.DRY_RUN,
+        target_settings=target_settings,
         proposer=KIND,
         seed=settings.seed,
         tool_versions={spec.name: spec.version for spec in specs},

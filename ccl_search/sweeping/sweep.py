@@ -118,7 +118,7 @@ def start(
     limits = constraints.parse(settings.constraints, problem.space)
     problem = replace(problem, space=limits.applied_to(problem.space))
     wanted = _wanted(problem, options)
-    record = Record.create(store, problem, settings, options.as_dict())
+    record = Record.create(store, problem, settings, options.as_dict(), options.calibration)
     return _drive(record, wanted, options, settings, processes, progress)
 
 
