@@ -101,6 +101,25 @@ def test_a_sample_is_spread_evenly() -> None:
     assert retention.sampled(range(32), 3) == {0, 16, 31}
 
 
+def test_sampling_again_forgets_nothing(tmp_path: Path) -> None:
+    """After a process that ended too early, or a trial that ran again: the facts are those of the last files."""
+    folder = tmp_path / "trace"
+    for content in ("first", "second"):
+        folder.mkdir(exist_ok=True)
+        for rank in range(8):
+            (folder / f"rank{rank}.json").write_text(f"{content} {rank}")
+        for _ in range(2):
+            retention.tidy(tmp_path, 2)
+            assert sorted(path.name for path in folder.iterdir()) == ["rank0.json.gz", "rank7.json.gz"]
+            gone = {facts.path: facts.sha256 for facts in retention.sampled_out(tmp_path)}
+            assert gone == {
+                f"trace/rank{rank}.json": hashlib.sha256(f"{content} {rank}".encode()).hexdigest()
+                for rank in range(1, 7)
+            }
+        for path in folder.iterdir():
+            os.utime(path, (1, 1))
+
+
 def test_the_rank_of_a_file_is_in_its_name_or_in_it(tmp_path: Path) -> None:
     told = '{"schemaVersion": 1, "distributedInfo": {"backend": "nccl", "rank": 5, "world_size": 8}, "traceEvents": []}'
     names = {"rank3_trace.json": 3, "dp0_pp0_tp1_rank12.17.pt.trace.json": 12, "host_99.17.pt.trace.json": 5}
