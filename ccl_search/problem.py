@@ -122,9 +122,11 @@ def _card(source: ProblemSource) -> tuple[WorkloadCard, tuple[str, ...]]:
         repairs = [f"{source.card}:{repair.line}: repaired: {repair.text}" for repair in loaded.repairs]
         warnings = [f"{f.place} {f.code}: {f.message}" for f in loaded.findings if f.severity != "info"]
         return loaded.card, (*repairs, *warnings)
-    workload = catalogue.workload(source.workload or DEFAULT_WORKLOAD)
-    environment = catalogue.environment(source.environment or DEFAULT_ENVIRONMENT)
-    framework = frameworks.get(source.framework or _default_framework(workload, environment))
+    usual = frameworks.space_defaults(source.space)
+    workload = catalogue.workload(source.workload or usual.get("workload", DEFAULT_WORKLOAD))
+    environment = catalogue.environment(source.environment or usual.get("environment", DEFAULT_ENVIRONMENT))
+    wanted = source.framework or usual.get("framework")
+    framework = frameworks.get(wanted or _default_framework(workload, environment))
     where = catalogue.with_framework(environment, framework.name, framework.version)
     return card_from(workload, where), ()
 

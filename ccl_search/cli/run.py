@@ -14,7 +14,7 @@ from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json
 if TYPE_CHECKING:
     from ccl_search.search import Search
     from launchers.base import Launcher
-    from runs.store import Store
+    from runs.store import RunRecord, Store
 
 
 def run(
@@ -150,10 +150,19 @@ def resume(
     changes = {name: value for name, value in changes.items() if value is not None}
     with assembly.open_store(home, write=True) as store:
         record = store.run(run)
+        _refuse_sweep(record)
         within = bool(record.options.get("settings", {}).get("extras", {}).get("within_allocation"))
         launcher = targets.launcher(targets.of_run(record.target, record.target_settings), within)
         search = assembly.reopen(record.id, store, live_table(store), changes)
         _drive(search, store, launcher, as_json)
+
+
+def _refuse_sweep(record: RunRecord) -> None:
+    from ccl_search.sweeping.recording import KIND
+    from runs.errors import BadInputError
+
+    if record.kind == KIND:
+        raise BadInputError(f"run {record.id} is a sweep", f"go on with `ccl-search sweep --resume {record.id}`")
 
 
 def _check_budgets(*values: float | None) -> None:

@@ -13,7 +13,7 @@ from runs.errors import BadInputError
 from runs.space import ConfigSpace
 from runs.workload import Workload
 
-__all__ = ["Framework", "canonical", "get", "named_space", "names", "translate_legacy"]
+__all__ = ["Framework", "canonical", "get", "named_space", "names", "space_defaults", "translate_legacy"]
 
 _MODULES = {
     "torchtitan": "torchtitan",
@@ -58,6 +58,13 @@ def named_space(name: str, workload: Workload, environment: Environment) -> Conf
     from launchers.frameworks.templates import build
 
     return build(name, workload.policy_input(), environment.policy_input())
+
+
+def space_defaults(name: str | None) -> dict[str, str]:
+    """Workload, environment and framework that the bundled space `name` is made for; empty where it names none."""
+    from launchers.frameworks import templates
+
+    return templates.defaults(name) if name in templates.names() else {}
 
 
 @cache

@@ -3,7 +3,8 @@
 A template is a space file (docs/spaces.md) with three more fields. A knob may carry `when` (it is offered only if the
 expression holds), `keep` (only choices for which it holds stay; the choice is called `value`) and `otherwise` (the
 value that stands for the knob in the expressions where it is not offered, 1 unless given). A constraint may carry
-`when` too, and its `source` says where the framework states the rule.
+`when` too, and its `source` says where the framework states the rule. `defaults` names the workload, the environment
+and the framework that are taken where the user names none.
 """
 
 from __future__ import annotations
@@ -110,6 +111,11 @@ class _Fold(ast.NodeTransformer):
                 if isinstance(one, ast.Constant) and one.value == 1:
                     return other
         return node
+
+
+def defaults(name: str) -> dict[str, str]:
+    """What the bundled template `name` says it is made for (`defaults`: workload, environment, framework)."""
+    return dict(read(name).get("defaults", {}))
 
 
 @cache
