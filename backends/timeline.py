@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -50,6 +50,14 @@ class TaskRun:
     start: int
     end: int
     runs: tuple[Repeated, ...]
+
+    def pieces(self) -> Iterator[tuple[int, Piece]]:
+        """Every piece with the moment it starts, ns from the start of the step."""
+        for repeated in self.runs:
+            for turn in range(repeated.times):
+                base = self.start + repeated.offset + turn * repeated.stride
+                for piece in repeated.pieces:
+                    yield base + piece.start, piece
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,8 @@ class SimulationResult:
 
     `wall_s`, `compute_s`, `comm_s`, `exposed_s`, `bubble_s`: seconds per step on the slowest rank (the one with
     most work where all end together). `ttft_s`, `tpot_s`: prefill and one decode step, inference only. `links`:
-    bytes that crossed each link of the network in all simulated steps. `detail`: how far kernels were folded.
+    bytes that crossed each link of the network in all simulated steps. `detail`: how far kernels were folded. `notes`
+    and `network` (queues, flows, pauses) are what a backend has to say beyond that.
     """
 
     graph: ExecutionGraph
@@ -122,6 +131,8 @@ class SimulationResult:
     links: Mapping[str, float] = field(default_factory=dict)
     device_name: str = ""
     multiprocessors: int = 0
+    notes: tuple[str, ...] = ()
+    network: Mapping[str, Any] = field(default_factory=dict)
 
     def summary(self) -> dict[str, Any]:
         """The figures as plain data; times in whole nanoseconds, of the slowest rank."""
@@ -133,4 +144,6 @@ class SimulationResult:
         return {
             **figures, "memory": memory, "backend": self.backend, "version": self.version,
             "calibration": self.calibration, "links": dict(self.links),
+            **({"backend_notes": list(self.notes)} if self.notes else {}),
+            **({"network": dict(self.network)} if self.network else {}),
         }  # fmt: skip

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from backends.astra.cautions import cautions, check_flags
 from backends.astra.driver import AstraRun, drive
-from backends.astra.mending import without_lone_collectives
+from backends.astra.mending import with_world_named, without_lone_collectives
 from backends.astra.ns3_files import link_bytes
 from backends.astra.process import Limits
 from backends.astra.programs import ANALYTICAL, NS3, Engine, Program
-from backends.astra.spans import figures, spans_of
+from backends.astra.spans import spans_of
 from backends.astra.staging import RunFiles
-from backends.exchange.chakra import write_trace
+from backends.exchange.chakra import ExecutionTrace, write_trace
 from backends.exchange.execution import Span
 from backends.exchange.inputs import AstraInputs, load_inputs, trace_path
 from backends.exchange.ns3_config import Ns3Config, rates_gbps, stock_config, write_ns3_config
+from backends.exchange.raw import RawResult, figures_of
+from backends.exchange.settings import write_groups
 from backends.exchange.validate import Finding, check
 from backends.network.parameters import CongestionControl
-from backends.timeline import StepFigures
-from runs.errors import BadInputError
+from runs.errors import BadInputError, CclSearchError
 
 PAYLOAD_BYTES = 1000
 """Of an ns-3 packet, where no configuration says."""
@@ -71,39 +69,20 @@ class AstraResult:
     """An accepted run with what must be said about it.
 
     `findings` are the warnings and notes of the checks before, `cautions` what is known to mislead in such a run.
-    `spans` hold what each rank did; `missing` counts nodes that the log does not have, because it keeps its last
-    110 MiB only: above zero there is no timeline.
+    `spans` hold what each rank did; `missing` counts nodes that the log does not have: above zero there is no timeline.
     """
 
     run: AstraRun
     inputs: AstraInputs
     findings: tuple[Finding, ...]
     cautions: tuple[str, ...]
-    spans: list[list[Span]] = field(default_factory=list)
+    spans: tuple[tuple[Span, ...], ...] = ()
     missing: int = 0
 
     @property
     def backend(self) -> str:
         """`astra-sim` or `astra-sim-ns3`."""
         return NS3 if self.run.engine == "ns3" else ANALYTICAL
-
-    @property
-    def has_timeline(self) -> bool:
-        """Whether the times of every node are known."""
-        return bool(self.spans) and not self.missing
-
-    @cached_property
-    def figures(self) -> tuple[StepFigures, ...]:
-        """The figures of each rank, empty without a timeline."""
-        return tuple(figures(mine, self.run.wall_ns) for mine in self.spans) if self.has_timeline else ()
-
-    @cached_property
-    def slowest(self) -> int:
-        """The rank that finishes last; of several the one with most work."""
-        if not self.figures:
-            return max(self.run.reports, key=lambda rank: self.run.reports[rank].finished_ns or 0)
-        ends = [max((span.end for span in mine), default=0) for mine in self.spans]
-        return max(range(len(ends)), key=lambda r: (ends[r], self.figures[r].compute_s + self.figures[r].exposed_s))
 
     @property
     def links(self) -> dict[str, float]:
@@ -113,24 +92,26 @@ class AstraResult:
     @property
     def notes(self) -> tuple[str, ...]:
         """Everything that must be said with the figures."""
-        lost = "the log lost its beginning: there is no timeline, and exposed time and bubble are unknown"
-        return (
-            *(str(one) for one in self.findings), *self.cautions, *self.run.verdict.notes,
-            *([lost] if self.spans and self.missing else []),
-        )  # fmt: skip
+        return (*(str(one) for one in self.findings), *self.cautions, *self.run.verdict.notes)
 
-    def summary(self) -> dict[str, Any]:
-        """The figures of the slowest rank as plain data, in whole ns; None where the program did not tell."""
-        report = self.run.reports[self.slowest]
-        known = self.figures[self.slowest] if self.figures else None
-        own = {"compute": report.compute_ns or 0, "comm": report.comm_ns or 0, "exposed": None, "bubble": None}
-        times = {name: round(1e9 * getattr(known, f"{name}_s")) for name in own} if known else own
-        network = self.run.network.as_dict() if self.run.network else None
-        return {
-            "wall_ns": self.run.wall_ns, **{f"{name}_ns": value for name, value in times.items()}, "memory": {},
-            "backend": self.backend, "version": self.run.version, "calibration": "none", "links": self.links,
-            "engine": self.run.engine, "notes": list(self.notes), "network": network,
-        }  # fmt: skip
+    def raw(self) -> RawResult:
+        """Spans, figures of every rank, links and notes, as the built-in simulator gives them for such inputs.
+
+        Raises:
+            CclSearchError: the log lacks nodes, so that what each rank did is not known.
+        """
+        if self.missing or not self.spans:
+            raise CclSearchError(
+                f"the run took {self.run.wall_ns} ns, but its log lacks {self.missing} nodes: there is no timeline",
+                "the program dropped the beginning of its log; use a newer one, which takes --logging-configuration",
+            )
+        config = self.inputs.ns3
+        return RawResult(
+            self.inputs, self.spans, tuple(figures_of(mine) for mine in self.spans), self.links, self.findings,
+            config.congestion_control.value if config else "none", backend=self.backend, version=self.run.version,
+            notes=(*self.cautions, *self.run.verdict.notes),
+            network=self.run.network.as_dict() if self.run.network else {},
+        )  # fmt: skip
 
 
 def simulate_files(
@@ -162,15 +143,14 @@ def simulate_inputs(
         raise BadInputError(f"the files are for {paths.backend}, not {program.backend}", f"--backend {paths.backend}")
     chosen = program.engine(engine or ("ns3" if inputs.is_ns3 else "aware" if len(inputs.dims) == 1 else "unaware"))
     findings = _checked(inputs, program.backend, chosen)
+    mended = _mended(inputs)
     with tempfile.TemporaryDirectory(prefix="ccl-astra-in-") as scratch:
-        files, used, gone = _prepared(inputs, paths, Path(scratch))
+        files, used = _prepared(inputs, mended, paths, Path(scratch))
         run = drive(files, program, chosen, limits, operations, keep)
     run.require()
-    said = cautions(used, chosen, paths.flags)
-    if gone:
-        said = (f"{gone} collectives of a single rank, which ASTRA-sim never ends, were taken out", *said)
+    said = (*mended.notes, *cautions(used, chosen, paths.flags))
     spans, missing = spans_of(used, run.operations) if operations else ([], 0)
-    return AstraResult(run, used, findings, said, spans, missing)
+    return AstraResult(run, used, findings, said, tuple(map(tuple, spans)), missing)
 
 
 def _checked(inputs: AstraInputs, backend: str, engine: Engine) -> tuple[Finding, ...]:
@@ -187,31 +167,57 @@ def _checked(inputs: AstraInputs, backend: str, engine: Engine) -> tuple[Finding
     return found
 
 
-def _prepared(inputs: AstraInputs, paths: InputPaths, scratch: Path) -> tuple[RunFiles, AstraInputs, int]:
-    """The files to run, with mended traces and an ns-3 configuration where needed; the inputs they hold."""
+@dataclass(frozen=True)
+class _Mended:
+    """Traces that had to change, by rank, the groups they name, and what was done."""
+
+    traces: dict[int, ExecutionTrace]
+    groups: dict[str, tuple[int, ...]]
+    notes: tuple[str, ...]
+
+
+def _mended(inputs: AstraInputs) -> _Mended:
+    """The traces as ASTRA-sim can end them.
+
+    Raises:
+        BadInputError: a rank has nothing but collectives of its own.
+    """
     changed, gone = without_lone_collectives(inputs)
     traces = tuple(changed.get(rank, trace) for rank, trace in enumerate(inputs.traces))
-    if any(not trace.nodes for trace in traces):
-        rank = next(rank for rank, trace in enumerate(traces) if not trace.nodes)
-        raise BadInputError(
-            f"{inputs.trace_path(rank)}: nothing but collectives of a single rank", "give the rank some work"
-        )
-    for rank, trace in changed.items():
-        write_trace(trace_path(scratch / paths.et_prefix.name, rank), trace)
+    for rank, trace in enumerate(traces):
+        if not trace.nodes:
+            where = inputs.trace_path(rank)
+            raise BadInputError(f"{where}: nothing but collectives of a single rank", "give the rank some work")
+    named, group = with_world_named(inputs, traces)
+    notes = [f"{gone} collectives of a single rank, which ASTRA-sim never ends, were taken out"] if gone else []
+    if group:
+        notes.append("collectives of all ranks were given a group: beside others ASTRA-sim would never end them")
+    groups = {**inputs.groups, **({group: tuple(range(inputs.ranks))} if group else {})}
+    return _Mended({**changed, **named}, groups, tuple(notes))
+
+
+def _prepared(
+    inputs: AstraInputs, mended: _Mended, paths: InputPaths, scratch: Path
+) -> tuple[RunFiles, AstraInputs]:  # fmt: skip
+    """The files to run, with mended traces and an ns-3 configuration where needed; the inputs they hold."""
+    prefix = scratch / paths.et_prefix.name
+    replaced = {rank: trace_path(prefix, rank) for rank in mended.traces}
+    for rank, trace in mended.traces.items():
+        write_trace(replaced[rank], trace)
     config = _configuration(inputs, paths)
     network = paths.network or scratch / "ns3-config.txt"
     if config is not None:
         write_ns3_config(network, config)
+    groups = paths.comm_group
+    if mended.groups != inputs.groups:
+        groups = scratch / "groups.json"
+        write_groups(groups, mended.groups)
     files = RunFiles(
-        paths.et_prefix, inputs.ranks, paths.system, network,
-        paths.physical, inputs.dims, paths.comm_group, paths.remote_memory, paths.flags,
-        replaced=_replaced(scratch / paths.et_prefix.name, changed),
+        paths.et_prefix, inputs.ranks, paths.system, network, paths.physical, inputs.dims, groups,
+        paths.remote_memory, paths.flags, replaced,
     )  # fmt: skip
-    return files, replace(inputs, traces=traces, ns3=config), gone
-
-
-def _replaced(prefix: Path, changed: Mapping[int, object]) -> dict[int, Path]:
-    return {rank: trace_path(prefix, rank) for rank in changed}
+    traces = tuple(mended.traces.get(rank, trace) for rank, trace in enumerate(inputs.traces))
+    return files, replace(inputs, traces=traces, ns3=config, groups=mended.groups)
 
 
 def _configuration(inputs: AstraInputs, paths: InputPaths) -> Ns3Config | None:

@@ -14,10 +14,7 @@ from typing import Any
 from backends.astra.output import Operation as Logged
 from backends.exchange.execution import Span
 from backends.exchange.inputs import AstraInputs
-from backends.exchange.operations import CollectiveCall, MessageCall, Work, operation
-from backends.timeline import StepFigures
-
-Interval = tuple[int, int]
+from backends.exchange.operations import CollectiveCall, MessageCall, operation
 
 
 def spans_of(inputs: AstraInputs, logged: Iterable[Logged]) -> tuple[list[list[Span]], int]:
@@ -67,41 +64,3 @@ def _asks(span: Span) -> bool:
 
 def _moved(span: Span, moment: int) -> Span:
     return replace(span, moving=min(max(span.start, moment), span.end))
-
-
-def figures(spans: list[Span], wall_ns: int) -> StepFigures:
-    """Seconds of one rank in a step of `wall_ns`.
-
-    `bubble_s` is the time in which nothing of the rank is under way, waiting for other ranks included; `idle_s` that of
-    host operations alone.
-    """
-    compute = merged((s.start, s.end) for s in spans if isinstance(s.what, Work) and s.what.unit == "gpu")
-    comm = merged((s.moving, s.end) for s in spans if isinstance(s.what, CollectiveCall | MessageCall))
-    busy = merged([*compute, *comm])
-    everything = merged(
-        [*busy, *((s.start, s.end) for s in spans if not isinstance(s.what, CollectiveCall | MessageCall))]
-    )
-    return StepFigures(
-        wall_s=wall_ns * 1e-9,
-        compute_s=length(compute) * 1e-9,
-        comm_s=length(comm) * 1e-9,
-        exposed_s=(length(busy) - length(compute)) * 1e-9,
-        bubble_s=max(0, wall_ns - length(everything)) * 1e-9,
-        idle_s=(length(everything) - length(busy)) * 1e-9,
-    )
-
-
-def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """The union of intervals, as intervals apart."""
-    found: list[Interval] = []
-    for start, end in sorted(intervals):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
-        elif end > start:
-            found.append((start, end))
-    return found
-
-
-def length(intervals: Iterable[Interval]) -> int:
-    """The sum of lengths."""
-    return sum(end - start for start, end in intervals)

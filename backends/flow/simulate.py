@@ -37,7 +37,7 @@ def simulate(
     slowest = max(timelines, key=lambda t: (t.figures.wall_s, t.figures.compute_s + t.figures.exposed_s))
     _check(graph, slowest)
     figures = slowest.figures
-    ttft, tpot = _latencies(graph, timelines)
+    ttft, tpot = latencies(graph, timelines)
     return SimulationResult(
         graph, timelines, figures.wall_s, figures.compute_s, figures.comm_s, figures.exposed_s, figures.bubble_s,
         memory, BACKEND, VERSION, system.calibration.name, timer.detail, ttft, tpot, link_bytes(graph, timer),
@@ -69,8 +69,8 @@ def _expects(graph: ExecutionGraph) -> bool:
     return graph.workload.is_training or plan.tp > 1 or plan.pp > 1 or plan.cp > 1
 
 
-def _latencies(graph: ExecutionGraph, timelines: tuple[RankTimeline, ...]) -> tuple[float | None, float | None]:
-    """Time to first token (all prefill iterations, last stage) and mean decode step."""
+def latencies(graph: ExecutionGraph, timelines: tuple[RankTimeline, ...]) -> tuple[float | None, float | None]:
+    """In seconds, None for training: time to first token (all prefill iterations, last stage) and mean decode step."""
     if graph.workload.is_training:
         return None, None
     last = timelines[-1]
