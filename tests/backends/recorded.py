@@ -39,7 +39,10 @@ def recorded_environment(devices: int) -> Environment:
 def _plan(row: dict[str, str]) -> ParallelPlan:
     degrees = {name: int(row[name]) for name in ("tp", "pp")}
     dp, ep, size = int(row["dp"]), int(row["ep"] or 1), int(row["micro_batch_size_effective"])
-    rest = int(row["global_batch_size_effective"]) // (dp * size)
+    local = int(row["global_batch_size_effective"]) // dp
+    if row["framework"] == "torchtitan" and degrees["pp"] == 1:
+        size = local  # the scripts set no global batch, without which the whole local batch is one pass
+    rest = local // size
     if row["framework"] == "torchtitan":
         return ParallelPlan(
             "torchtitan", **degrees, dp_shard=dp, micro_batch_size=size, num_microbatches=rest, zero_stage=3,
