@@ -77,7 +77,8 @@ class _Drafting:
         self._ends: dict[int, list[int]] = {}
 
     def run(self) -> ClassDraft:
-        for run in sorted(self._timeline.runs, key=lambda run: run.task.index):
+        # a task can wait for one with a higher index, a message of the backward pass: order them by their times
+        for run in sorted(self._timeline.runs, key=lambda run: (run.start, run.end, run.task.index)):
             self._task(run)
         return ClassDraft(self._timeline.represents, self._sorted())
 
