@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ccl_search import targets
+from ccl_search import feasibility, targets
 from ccl_search.interrupt import Interrupt
 from ccl_search.observer import Observer, RunView
 from ccl_search.portability.metric import is_wanted, tool_for
@@ -210,6 +210,7 @@ def _search(
         check=check,
         notice=watching.notice,
         stopped=interrupt.stopped,
+        fits=lambda config: feasibility.fits(config, problem),
     )
     search = Search(
         problem=problem,

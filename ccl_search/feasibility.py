@@ -102,6 +102,15 @@ def check(config: Config, problem: Problem, seen: Mapping[str, TrialView]) -> Re
     return _memory_refusal(plan, problem.workload, problem.environment) or plan
 
 
+def fits(config: Config, problem: Problem) -> bool:
+    """Whether a config of the problem's space would not be refused for what it means or for its memory."""
+    try:
+        plan = problem.framework.plan(config, problem.workload, problem.environment)
+        return _estimate(problem.workload, problem.environment, plan).fits
+    except BadInputError:
+        return False
+
+
 def _outcome(trial: TrialView) -> str:
     """`3 (succeeded, score -0.41)`, or `4 (failed, oom: CUDA out of memory)`."""
     if trial.score is not None:

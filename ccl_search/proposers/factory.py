@@ -15,6 +15,7 @@ from ccl_search.proposers.base import Proposer
 from ccl_search.settings import SearchSettings
 from runs.errors import BadInputError
 from runs.ledger import LlmLedger
+from runs.space import Config
 
 if TYPE_CHECKING:
     from ccl_search.llm.reply import LlmClient
@@ -36,7 +37,7 @@ class Surroundings:
     """What a proposer may need of the search around it.
 
     `spent` is what the run's LLM calls have cost so far, `check` says what is wrong with a policy, `notice` speaks to
-    the user, `stopped` is set when the user wants to stop.
+    the user, `stopped` is set when the user wants to stop, `fits` tells whether a valid config fits in memory.
     """
 
     ledger: LlmLedger
@@ -44,6 +45,7 @@ class Surroundings:
     check: Callable[[str], str | None]
     notice: Callable[[str], None]
     stopped: threading.Event
+    fits: Callable[[Config], bool] = lambda _config: True
 
 
 def choose(wanted: str | None) -> Choice:
@@ -96,7 +98,7 @@ def build(name: str, settings: SearchSettings, around: Surroundings) -> Proposer
         return TpeProposer(settings.seed)
     from ccl_search.proposers.samplers import GridProposer, RandomProposer
 
-    return GridProposer() if name == "grid" else RandomProposer(settings.seed)
+    return GridProposer(around.fits) if name == "grid" else RandomProposer(settings.seed)
 
 
 def _claude(settings: SearchSettings, around: Surroundings) -> Proposer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from ccl_search.proposers.base import Proposal, ProposalContext, ProposerExhaustedError, constant_policy
 from runs.space import Config, config_key
@@ -50,25 +51,41 @@ class RandomProposer:
 
 
 class GridProposer:
-    """Walks the valid configs in the order of the space."""
+    """Walks the valid configs that fit in memory, in the order of the space.
+
+    `fits` tells of a valid config whether it does: a grid learns nothing from refusals, which would use up its
+    iterations where the first configs of a space are the largest.
+    """
 
     name = "grid"
 
+    def __init__(self, fits: Callable[[Config], bool] = lambda _config: True) -> None:
+        self._fits = fits
+        self._unfit: set[str] = set()
+
     def propose(self, context: ProposalContext) -> Proposal:
-        """The next valid config of the grid.
+        """The next config of the grid.
 
         Raises:
             ProposerExhaustedError: the grid is at its end.
         """
-        config = _first_untried(context, seen_configs(context))
+        config = _first_untried(context, seen_configs(context), self._is_fit)
         return Proposal(constant_policy(config), "next in the order of the space")
+
+    def _is_fit(self, config: Config) -> bool:
+        key = config_key(config)
+        if key not in self._unfit and not self._fits(config):
+            self._unfit.add(key)
+        return key not in self._unfit
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def _first_untried(context: ProposalContext, seen: set[str]) -> Config:
+def _first_untried(
+    context: ProposalContext, seen: set[str], is_fit: Callable[[Config], bool] = lambda _config: True
+) -> Config:
     for config in context.space.valid_configs(context.workload, context.environment):
-        if config_key(config) not in seen:
+        if config_key(config) not in seen and is_fit(config):
             return config
     raise ProposerExhaustedError("every valid config of the space has been tried")
