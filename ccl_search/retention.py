@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_search import trial_files
 from ccl_search.trial_files import FileFacts
+from launchers.frameworks.commands.sampling import sampled_ranks
 from runs.errors import BadInputError
 from runs.trial import FailureClass
 
@@ -75,16 +76,6 @@ def _finish_compressing(folder: Path) -> None:
             plain.unlink()
 
 
-def sampled(ranks: Sequence[int], count: int) -> set[int]:
-    """`count` of the ranks, the first and the last among them, the others evenly between."""
-    ordered = sorted(set(ranks))
-    if count >= len(ordered):
-        return set(ordered)
-    if count == 1:
-        return {ordered[0]}
-    return {ordered[round(index * (len(ordered) - 1) / (count - 1))] for index in range(count)}
-
-
 def rank_of(path: Path) -> int | None:
     """The rank that wrote a trace file, by its name, else by what it says of itself; None where neither tells."""
     from metrics.traces.raw import head_of
@@ -102,7 +93,7 @@ def _sample(directory: Path, folder: Path, count: int) -> None:
         rank = rank_of(path)
         if rank is not None:
             files[rank].append(path)
-    wanted = sampled(tuple(files), count)
+    wanted = sampled_ranks(files, count)
     gone = [path for rank, paths in sorted(files.items()) if rank not in wanted for path in paths]
     if not gone:
         return

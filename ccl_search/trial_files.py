@@ -154,7 +154,9 @@ def command_of(
     """
     if settings.extras.get("kind", settings.target) == "dry-run":
         return None
-    told = settings.extras.get("framework")
+    told = settings.extras.get("framework") or {}
+    if settings.trace_ranks is not None:
+        told = {"trace_ranks": settings.trace_ranks, **told}
     return problem.framework.command(config, plan, problem.workload, problem.environment, told)
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ccl_search import assembly, report, retention
 from tests.ccl_search import local_runs
@@ -85,20 +83,6 @@ def test_an_interrupted_compression_is_finished(tmp_path: Path) -> None:
 
 
 # --- sampled ranks --------------------------------------------------------------------------------------------------
-
-
-@given(st.sets(st.integers(0, 500), min_size=1), st.integers(1, 20))
-def test_a_sample_has_the_ends_and_as_many_as_asked(ranks: set[int], count: int) -> None:
-    chosen = retention.sampled(tuple(ranks), count)
-
-    assert chosen <= ranks and len(chosen) == min(count, len(ranks))
-    assert min(ranks) in chosen
-    assert count == 1 or max(ranks) in chosen
-
-
-def test_a_sample_is_spread_evenly() -> None:
-    assert retention.sampled(range(16), 4) == {0, 5, 10, 15}
-    assert retention.sampled(range(32), 3) == {0, 16, 31}
 
 
 def test_sampling_again_forgets_nothing(tmp_path: Path) -> None:

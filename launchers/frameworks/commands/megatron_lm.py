@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from launchers.frameworks.commands.request import PROFILED_STEPS, WARMUP_STEPS, Request, finish, torchrun
+from launchers.frameworks.commands.sampling import sampled_ranks
 from launchers.frameworks.commands.words import fact_words, knob_words
 from launchers.shell.command import Command, Slot
 from runs.errors import BadInputError
@@ -24,8 +25,9 @@ def build(made: Request) -> Command:
         made.notes.append("pretrain_gpt.py is looked for in the trial's folder: set `path` to the checkout")
     world = made.plan.world_size
     words = [*fact_words(made.era, _facts(made)), *knob_words(made.era, _told(made)), *made.era.constant]
-    words += ["--profile-ranks", *(str(rank) for rank in range(world))]
-    return finish(made, torchrun(made, *made.era.start, *words), {}, world * made.era.traces_per_rank)
+    ranks = sampled_ranks(range(world), made.settings.trace_ranks or world)
+    words += ["--profile-ranks", *map(str, ranks)]
+    return finish(made, torchrun(made, *made.era.start, *words), {}, len(ranks) * made.era.traces_per_rank)
 
 
 def _told(made: Request) -> dict[str, Any]:

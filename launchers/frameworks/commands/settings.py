@@ -44,6 +44,9 @@ class FrameworkSettings(BaseModel):
     per_node: bool = Field(True, description="`command` only: one process a node, else one a device")
     traces: tuple[Text, ...] = Field((), description="`command` only: patterns of trace files in the trace folder")
     trace_count: int | None = Field(None, ge=1, description="`command` only: how many trace files there must be")
+    trace_ranks: int | None = Field(
+        None, ge=1, description="Megatron-LM: how many ranks are profiled, evenly spread (`run --trace-ranks` sets it)"
+    )
     step_log: Text | None = Field(None, description="pattern of the log line that tells how long a step took")
 
     def model_post_init(self, context: Any, /) -> None:
