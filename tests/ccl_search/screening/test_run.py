@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sqlite3
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.ccl_search import local_runs
 from tests.ccl_search.cli import Cli, start
 from tests.ccl_search.test_resume import wait_for
 
@@ -89,3 +91,19 @@ def test_bad_usage_is_one_clear_line(cli: Cli, arguments: tuple[str, ...], word:
     found = cli("run", "--iterations", "0", *arguments)
     assert found.code == 2
     assert word in found.err.splitlines()[0]
+
+
+def test_programs_on_this_machine_are_screened_by_a_simulation(cli: Cli, tmp_path: Path) -> None:
+    words = local_runs.write(tmp_path)
+    found = cli(*words, "--no-profiler-cost", "--iterations", "3", "--screen", "dry-run")
+    assert found.code == 0, found.err
+    assert found.document["fidelity"] == "measured"
+    rows = cli("show", "latest", "--json").document["trial_rows"]
+    measured = {row["trial"]: row["avg_step_time"] for row in rows if row["avg_step_time"] is not None}
+    expected = {row["trial"]: 0.025 * row["config"]["tp"] / row["config"]["micro_batch_size"] for row in rows}
+    assert measured == pytest.approx({number: expected[number] for number in measured})
+    screen = found.document["screen"]
+    assert screen["considered"] == len(rows) >= 3
+    assert screen["launched_and_measured"] == len(measured)
+    predicted = {number: json.loads(text)["avg_step_time"] for number, _, text, *_ in decisions(cli.home)}
+    assert all(predicted[number] != pytest.approx(value) for number, value in measured.items())
