@@ -68,12 +68,45 @@ _BUNDLED = (
         Fidelity.SIMULATED,
         "flow",
     ),
+    *(
+        Target(
+            f"{DRY_RUN}-{backend}",
+            DRY_RUN,
+            f"simulated by your own {what} (docs/astra_sim.md)",
+            Fidelity.SIMULATED,
+            backend,
+            content={
+                "name": f"{DRY_RUN}-{backend}",
+                "kind": DRY_RUN,
+                "dry_run": {"backend": backend, "compress": True},
+            },
+        )
+        for backend, what in (("astra-sim", "analytical ASTRA-sim"), ("astra-sim-ns3", "ASTRA-sim on ns-3"))
+    ),
 )
 
 
 def bundled() -> tuple[Target, ...]:
     """Targets that need no target file."""
     return _BUNDLED
+
+
+def with_backend(name: str, backend: str | None) -> str:
+    """The bundled target that simulates with `backend`; `name` itself where none is asked for.
+
+    Raises:
+        BadInputError: there is no such backend, or `name` is not the bundled dry run.
+    """
+    if backend is None:
+        return name
+    known = {target.backend: target.name for target in _BUNDLED}
+    if backend not in known:
+        raise BadInputError(f"no backend is called {backend!r}", f"choose one of {', '.join(filter(None, known))}")
+    if name not in known.values():
+        raise BadInputError(
+            f"--backend does not go with --target {name}", "name the backend in the section dry_run of a target file"
+        )
+    return known[backend]
 
 
 def find(name: str, home: Path | None = None) -> Target:
@@ -159,7 +192,7 @@ def _of(content: dict[str, Any]) -> Target:
         kind=content["kind"],
         description=content.get("description", ""),
         fidelity=Fidelity.SIMULATED if simulated else Fidelity.MEASURED,
-        backend="flow" if simulated else None,
+        backend=content.get("dry_run", {}).get("backend", "flow") if simulated else None,
         environment=content.get("environment"),
         content=content,
     )

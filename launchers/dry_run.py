@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backends.calibration import UNCALIBRATED, Calibration
 from backends.dry_run import dry_run
@@ -15,28 +16,37 @@ from backends.memory import DEFAULT_MARGIN, MemoryEstimate, estimate
 from backends.timeline import SimulationResult
 from backends.trace import TraceInfo, write_traces
 from launchers.base import Handle, Job, JobState
-from runs.errors import BadInputError, CclSearchError
+from runs.errors import BadInputError, CclSearchError, TargetUnavailableError
 from runs.trial import Execution, FailureClass, Fidelity, TrialState
 
+if TYPE_CHECKING:
+    from backends.astra.dry_run import AstraSettings
+
 EXECUTION_FILE = "execution.json"
-BACKENDS = ("flow",)
+FLOW = "flow"
+BACKENDS = (FLOW, "astra-sim", "astra-sim-ns3")
 
 
 class DryRunLauncher:
     """Simulates jobs. Everything happens in `submit`; the handle names the directory that holds the outcome.
 
     Args:
-        backend: the simulator; `flow` is built in.
+        backend: the simulator; `flow` is built in, `astra-sim` and `astra-sim-ns3` are the user's own programs.
         calibration: factors fitted to measurements, or the neutral ones.
         compress: write `.json.gz` traces.
         memory_margin: how far above the device's memory an estimate may lie (see `backends.memory`).
+        astra_sim: where ASTRA-sim's program is and how it is run (`backends.astra.dry_run.read_settings`).
+
+    Raises:
+        BadInputError: the backend or a setting is unknown.
+        TargetUnavailableError: nothing names ASTRA-sim's program, or it is not there.
     """
 
     name = "dry-run"
 
     def __init__(
-        self, backend: str = "flow", calibration: Calibration = UNCALIBRATED, compress: bool = False,
-        memory_margin: float = DEFAULT_MARGIN,
+        self, backend: str = FLOW, calibration: Calibration = UNCALIBRATED, compress: bool = False,
+        memory_margin: float = DEFAULT_MARGIN, astra_sim: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         if backend not in BACKENDS:
             raise BadInputError(f"the dry run has no backend {backend!r}", f"choose one of {', '.join(BACKENDS)}")
@@ -44,6 +54,7 @@ class DryRunLauncher:
         self.calibration = calibration
         self.compress = compress
         self.memory_margin = memory_margin
+        self._astra = _astra_settings(backend, astra_sim)
 
     def submit(self, job: Job) -> Handle:
         """Simulate `job` and write its trace and `execution.json`; the job is finished when this returns.
@@ -51,6 +62,7 @@ class DryRunLauncher:
         What is wrong with the config is the job's outcome, not an error of this call.
 
         Raises:
+            TargetUnavailableError: ASTRA-sim's program cannot be started.
             OSError: the job's directory cannot be written.
         """
         started = time.perf_counter()
@@ -89,14 +101,25 @@ class DryRunLauncher:
             memory = estimate(job.workload, job.environment, job.plan, self.memory_margin)
             if not memory.fits:
                 return self._outcome(FailureClass.OOM, f"out of memory (simulated): {memory.describe()}", memory)
-            result = dry_run(job.workload, job.environment, job.plan, self.calibration)
+            result = self._simulate(job)
+        except TargetUnavailableError:
+            raise
         except CclSearchError as error:
             hint = f" ({error.hint})" if error.hint else ""
-            return self._outcome(FailureClass.FRAMEWORK_ERROR, f"{error.message}{hint}", None)
+            failure = FailureClass.TIMEOUT if getattr(error, "timed_out", False) else FailureClass.FRAMEWORK_ERROR
+            return self._outcome(failure, f"{error.message}{hint}", None)
         if job.trace_dir.exists():
             shutil.rmtree(job.trace_dir)
         info = write_traces(result, job.trace_dir, self.compress)
         return self._success(result, info)
+
+    def _simulate(self, job: Job) -> SimulationResult:
+        if self._astra is None:
+            return dry_run(job.workload, job.environment, job.plan, self.calibration)
+        from backends.astra.dry_run import dry_run as astra_dry_run
+
+        settings = self._astra.within(job.time_limit_s)
+        return astra_dry_run(job.workload, job.environment, job.plan, settings, self.calibration)
 
     def _outcome(self, failure: FailureClass, evidence: str, memory: MemoryEstimate | None) -> dict[str, Any]:
         provenance = {"backend": self.backend, "calibration": self.calibration.name}
@@ -111,7 +134,22 @@ class DryRunLauncher:
             "failure": None, "evidence": "", "provenance": {**provenance, "detail": result.detail}, **info.as_dict(),
             "backend": result.backend, "version": result.version, "calibration": result.calibration,
             "memory": result.memory.as_dict() if result.memory else None, "simulated": _figures(result),
+            **({"notes": list(result.notes)} if result.notes else {}),
+            **({"network": dict(result.network)} if result.network else {}),
         }  # fmt: skip
+
+
+def _astra_settings(backend: str, given: Mapping[str, Any] | None) -> AstraSettings | None:
+    """What runs ASTRA-sim, found before a job needs it; None for the built-in backend."""
+    if backend == FLOW:
+        if given is not None:
+            raise BadInputError("dry-run: astra_sim does not go with the backend flow", "leave it out, or name backend")
+        return None
+    from backends.astra.dry_run import read_settings
+
+    settings = read_settings(backend, given)
+    settings.check()
+    return settings
 
 
 def _figures(result: SimulationResult) -> dict[str, float | None]:
@@ -131,12 +169,15 @@ def _outcome_path(handle: Handle) -> Path:
 
 
 def from_settings(settings: dict[str, Any]) -> DryRunLauncher:
-    """Build the launcher from a target's settings: `backend`, `calibration` (a mapping), `compress`, `memory_margin`.
+    """Build the launcher from a target's settings.
+
+    They are `backend`, `calibration` (a mapping), `compress`, `memory_margin` and `astra_sim` (a mapping).
 
     Raises:
         BadInputError: a setting is unknown or unusable.
+        TargetUnavailableError: the backend needs a program that is not there.
     """
-    known = {"backend", "calibration", "compress", "memory_margin"}
+    known = {"backend", "calibration", "compress", "memory_margin", "astra_sim"}
     unknown = sorted(set(settings) - known)
     if unknown:
         raise BadInputError(f"dry-run: unknown setting {', '.join(unknown)}", f"known: {', '.join(sorted(known))}")

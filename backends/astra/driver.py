@@ -62,10 +62,10 @@ class AstraRun:
         """Return if the run was accepted.
 
         Raises:
-            CclSearchError: it was not; the message has the reason.
+            AstraRunError: it was not; the message has the reason.
         """
         if not self.verdict.accepted:
-            raise CclSearchError(f"{self.version.split()[0]} ASTRA-sim: {self.verdict.reason}", _HINT)
+            raise AstraRunError(self)
 
     def summary(self) -> dict[str, Any]:
         """The figures of the slowest rank, of each rank, and everything that must be said, as plain data."""
@@ -77,6 +77,15 @@ class AstraRun:
             "ranks": {rank: _report(report) for rank, report in self.reports.items()},
             "network": self.network.as_dict() if self.network else None, "seconds": round(self.ended.seconds, 3),
         }  # fmt: skip
+
+
+class AstraRunError(CclSearchError):
+    """A run without a result. `timed_out`: it was ended at its time limit."""
+
+    def __init__(self, run: AstraRun) -> None:
+        super().__init__(f"{run.version.split()[0]} ASTRA-sim: {run.verdict.reason}", _HINT)
+        self.run = run
+        self.timed_out = run.ended.ending == "time limit"
 
 
 def _report(report: RankReport) -> dict[str, Any]:

@@ -43,6 +43,21 @@ class AstraSettings:
         """`astra-sim` or `astra-sim-ns3`."""
         return self.program.backend
 
+    def check(self) -> None:
+        """Return if the program is there.
+
+        Raises:
+            TargetUnavailableError: it is not.
+        """
+        engine = self.program.engine(self.engine or ("ns3" if self.backend != ANALYTICAL else "aware"))
+        self.program.line(engine, Path.cwd(), "check")
+
+    def version(self) -> str:
+        """What is known of the program. Raises what `check` raises."""
+        return self.program.version(
+            self.program.engine(self.engine or ("ns3" if self.backend != ANALYTICAL else "aware"))
+        )
+
     def within(self, seconds: float) -> AstraSettings:
         """The same with a wall-clock limit of at most `seconds`."""
         return replace(self, limits=replace(self.limits, wall_s=min(seconds, self.limits.wall_s)))
@@ -57,6 +72,8 @@ def read_settings(backend: str, settings: Mapping[str, Any] | None = None) -> As
         BadInputError: the backend or a setting is unknown or has the wrong form.
         TargetUnavailableError: nothing names a program.
     """
+    if settings is not None and not isinstance(settings, Mapping):
+        raise BadInputError(f"astra_sim: {settings!r} is no mapping", f"give some of {', '.join(_SETTINGS)}")
     given = dict(settings or {})
     if backend not in BACKENDS:
         raise BadInputError(f"no backend of ASTRA-sim is called {backend!r}", f"choose {' or '.join(BACKENDS)}")

@@ -59,6 +59,27 @@ def _machine(folder: Path) -> Iterator[Check]:
         yield bad("API key", f"{_KEY} is not set", fix, Level.WARN)
     yield _sandbox()
     yield free_space(folder)
+    yield from _astra_sim()
+
+
+def _astra_sim() -> Iterator[Check]:
+    """The user's own ASTRA-sim, which only `--backend astra-sim` and `astra-sim-ns3` need."""
+    from backends.astra.programs import BACKENDS, VARIABLES
+    from launchers.checks import Level, bad, ok
+
+    for backend in BACKENDS:
+        if not os.environ.get(VARIABLES[backend], "").strip():
+            yield ok(backend, f"not used ({VARIABLES[backend]} is not set)")
+            continue
+        from backends.astra.dry_run import read_settings
+        from runs.errors import CclSearchError
+
+        try:
+            settings = read_settings(backend)
+            settings.check()
+            yield ok(backend, settings.version())
+        except CclSearchError as error:
+            yield bad(backend, error.message, error.hint, Level.WARN)
 
 
 def _sandbox() -> Check:

@@ -135,6 +135,14 @@ NewRetries = Annotated[int | None, _RETRIES]
 Target = Annotated[
     str, typer.Option(help="Where configs run: a target of `targets`, or a target file (YAML).", rich_help_panel=_WHERE)
 ]
+Backend = Annotated[
+    str | None,
+    typer.Option(
+        help="Simulator of the dry run: flow is built in, astra-sim and astra-sim-ns3 are your own programs.",
+        show_default="flow",
+        rich_help_panel=_WHERE,
+    ),
+]
 Screen = Annotated[
     str | None,
     typer.Option(

@@ -48,6 +48,7 @@ def run(
     time_limit: options.TimeLimit = None,
     retries: options.Retries = 2,
     target: options.Target = "dry-run",
+    backend: options.Backend = None,
     screen: options.Screen = None,
     screen_check: options.ScreenCheck = 0.0,
     parallel: options.Parallel = None,
@@ -80,6 +81,7 @@ def run(
         portable=portable,
     )
     _check_budgets(max_xpu_hours, max_minutes, time_limit)
+    target = targets.with_backend(target, backend)
     settings = SearchSettings(
         iterations=iterations,
         seed=seed,
