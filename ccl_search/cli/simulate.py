@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 ConfigText = Annotated[
     str | None, typer.Option("--config", help="Knobs, as tp=4,dp=2,micro_batch_size=1; the others ask for nothing.")
 ]
-Backend = Annotated[str, typer.Option(help="Simulator; flow is built in.")]
+Backend = Annotated[
+    str, typer.Option(help="Simulator: flow is built in, astra-sim and astra-sim-ns3 are your own programs.")
+]
 CalibrationName = Annotated[
     str | None,
     typer.Option("--calibration", help="A name of `calibrate --list`, or a file.", show_default="uncalibrated"),
@@ -152,6 +154,8 @@ def _show(found: Simulation) -> None:
         console().print(note, soft_wrap=True, markup=False)
     if found.result is not None:
         _print_step(found.result)
+        for note in found.result.notes:
+            console().print(note, soft_wrap=True, markup=False)
     parts = sorted(found.memory.parts.items(), key=lambda part: -part[1])
     rows = [[name, f"{size / 1e9:.2f}"] for name, size in parts if size > 0]
     rows += [["total", f"{found.memory.total_bytes / 1e9:.2f}"], ["device", f"{found.memory.limit_bytes / 1e9:.2f}"]]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ccl_search.problem import Problem
     from runs.plan import ParallelPlan
 
-BACKENDS = ("flow",)
+BACKENDS = ("flow", "astra-sim", "astra-sim-ns3")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Simulation:
     calibration: str
     result: SimulationResult | None
     notes: tuple[str, ...] = ()
+    backend: str = BACKENDS[0]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON: times in ns of the slowest rank, memory and links in bytes.
@@ -54,7 +55,7 @@ class Simulation:
                 "failure": "predicted_oom",
                 "reason": self.memory.describe(),
                 "memory": self.memory.as_dict(),
-                "backend": BACKENDS[0],
+                "backend": self.backend,
                 "calibration": self.calibration,
                 **head,
             }
@@ -88,7 +89,6 @@ def simulate(
             unknown.
         CclSearchError: the simulation yields no usable step.
     """
-    from backends.dry_run import dry_run
     from backends.memory import estimate
 
     if backend not in BACKENDS:
@@ -97,8 +97,19 @@ def simulate(
     scripting.refuse_violations(problem, config)
     plan = planned(problem, config)
     memory = estimate(problem.workload, problem.environment, plan)
-    result = dry_run(problem.workload, problem.environment, plan, calibration) if memory.fits else None
-    return Simulation(problem, config, plan, memory, calibration.name, result, tuple(notes))
+    result = _result(problem, plan, calibration, backend) if memory.fits else None
+    return Simulation(problem, config, plan, memory, calibration.name, result, tuple(notes), backend)
+
+
+def _result(problem: Problem, plan: ParallelPlan, calibration: Calibration, backend: str) -> SimulationResult:
+    from backends.dry_run import dry_run
+
+    if backend == BACKENDS[0]:
+        return dry_run(problem.workload, problem.environment, plan, calibration)
+    from backends.astra.dry_run import dry_run as astra_dry_run
+    from backends.astra.dry_run import read_settings
+
+    return astra_dry_run(problem.workload, problem.environment, plan, read_settings(backend), calibration)
 
 
 def planned(problem: Problem, config: Config) -> ParallelPlan:

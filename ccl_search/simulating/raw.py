@@ -1,4 +1,4 @@
-"""Traces in the files of ASTRA-sim on the built-in simulator."""
+"""Traces in the files of ASTRA-sim on the built-in simulator, or on ASTRA-sim itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from backends.exchange.raw import RawResult
     from backends.network.parameters import CongestionControl
 
-RAW_BACKENDS = ("flow",)
+RAW_BACKENDS = ("flow", "astra-sim", "astra-sim-ns3")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ def simulate_raw(files: RawFiles, control: str | None = None, backend: str = RAW
     Raises:
         BadInputError: the inputs cannot be run (one line with file, node and reason), the backend or the congestion
             control is unknown, or the latter is asked of the analytical network, which has none.
-        CclSearchError: the run took no time.
+        TargetUnavailableError: nothing names ASTRA-sim's program.
+        CclSearchError: the run took no time, or ASTRA-sim did not end it.
     """
     from backends.exchange.raw import run
 
@@ -73,7 +74,28 @@ def simulate_raw(files: RawFiles, control: str | None = None, backend: str = RAW
     chosen = _control(control)
     if control is not None and files.network is not None:
         raise BadInputError("--cc goes with --physical-topology; network.yml has no congestion control", "leave it out")
+    if backend != RAW_BACKENDS[0]:
+        return _astra(files, chosen, backend)
     return run(files.load(), chosen)
+
+
+def _astra(files: RawFiles, control: CongestionControl | None, backend: str) -> RawResult:
+    """The traces on the user's own ASTRA-sim."""
+    from backends.astra.dry_run import read_settings
+    from backends.astra.simulate import InputPaths, simulate_inputs
+    from backends.network.parameters import CongestionControl
+
+    if control is not None and files.ns3_config is not None:
+        raise BadInputError("--cc and --ns3-config both name a congestion control", "give one of them")
+    inputs, settings = files.load(), read_settings(backend)
+    assert files.et is not None
+    assert files.system is not None
+    paths = InputPaths(
+        files.et, files.system, files.network, files.physical, files.groups, files.memory, files.logical,
+        files.ns3_config, control or CongestionControl.NONE,
+    )  # fmt: skip
+    found = simulate_inputs(inputs, paths, settings.program, engine=settings.engine, limits=settings.limits)
+    return found.raw()
 
 
 def _control(name: str | None) -> CongestionControl | None:
