@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 def run_summary(store: Store, run_id: str, seconds: float | None = None) -> dict[str, Any]:
     """The one object of `run --json`. `cost_usd` is None where a part of it is unknown."""
     from ccl_search import constraints, profiler_cost, repeats
-
     from ccl_search.screening import report as screening
 
     run = store.run(run_id)
@@ -41,8 +40,8 @@ def run_summary(store: Store, run_id: str, seconds: float | None = None) -> dict
         "limits": [limit.text for limit in constraints.limits_of(run)],
         "infeasible": _infeasible(run, trials),
         "warnings": repeats.warnings(run, best),
-        "profiler_cost": profiler_cost.of_run(run),
         "screen": screening.of_run(store, run),
+        "profiler_cost": profiler_cost.of_run(run),
         "trials": sum(totals.trials.values()),
         "failed": totals.trials.get(TrialState.FAILED, 0),
         "pruned": totals.trials.get(TrialState.PRUNED, 0),

@@ -22,10 +22,12 @@ class SearchSettings:
     `parallel` is how many trials may be in flight (None: as many as the target's file says, else one),
     `retries` the repeats after transient failures. `max_cost_usd` is text to stay exact. `effort`, `fallback_models`
     and `prices` (a YAML file) are for the `claude` proposer. `screen` (such as `dry-run:4`) and `screen_check` are as the
-    user wrote them, `screening` what they come to (a `ScreenPlan` as plain data). `constraints` are the user's texts, `pareto` asks the
-    proposer for the whole front, `repeats` is how often each config is measured. `profiler_cost`: a search on real
-    machines ends with one run without the profiler, where its cost there is not known yet. `keep_traces` is `all`,
-    `best` or `none`; of measured trials the traces of `trace_ranks` ranks are kept and measured (None: of all).
+    user wrote them, `screening` what they come to (a `ScreenPlan` as plain data). `constraints` are the user's texts,
+    `pareto` asks the proposer for the whole front, `repeats` is how often each config is measured.
+
+    `profiler_cost`: a search on real machines ends with one run without the profiler, where its cost there is not known
+    yet. `keep_traces` is `all`, `best` or `none`; of measured trials the traces of `trace_ranks` ranks are kept and
+    measured (None: of all).
     """
 
     iterations: int = DEFAULT_ITERATIONS
@@ -49,12 +51,12 @@ class SearchSettings:
     constraints: tuple[str, ...] = ()
     pareto: bool = False
     repeats: int = 1
-    profiler_cost: bool = True
-    keep_traces: str = "all"
-    trace_ranks: int | None = None
     screen: str | None = None
     screen_check: float = 0.0
     screening: dict[str, Any] | None = None
+    profiler_cost: bool = True
+    keep_traces: str = "all"
+    trace_ranks: int | None = None
     extras: dict[str, Any] = field(default_factory=dict)
 
     def stoppers(self) -> list[Stopper]:

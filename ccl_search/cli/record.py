@@ -88,14 +88,14 @@ def _print_run(document: dict[str, Any]) -> None:
     print_table(title, [*heads, "why"] if reasons else heads, rows if reasons else [row[:-1] for row in rows])
     if fixed:
         console().print(f"all trials: {' '.join(f'{key}={value}' for key, value in fixed.items())}", soft_wrap=True)
-    if document["screen"] is not None:
-        from ccl_search.screening.report import lines
-
-        console().print("\n".join(lines(document["screen"])), soft_wrap=True, markup=False)
     if document["profiler_cost"] is not None:
         from ccl_search.profiler_cost import described
 
         console().print(described(document["profiler_cost"]), soft_wrap=True, markup=False)
+    if document["screen"] is not None:
+        from ccl_search.screening.report import lines
+
+        console().print("\n".join(lines(document["screen"])), soft_wrap=True, markup=False)
     if document["best"] is not None:
         console().print(
             f"best (*): trial {document['best']['trial']}, policy {document['best']['policy_path']}", soft_wrap=True
