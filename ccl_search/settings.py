@@ -21,9 +21,9 @@ class SearchSettings:
     (None: what the target says, else an hour),
     `parallel` is how many trials may be in flight (None: as many as the target's file says, else one),
     `retries` the repeats after transient failures. `max_cost_usd` is text to stay exact. `effort`, `fallback_models`
-    and `prices` (a YAML file) are for the `claude` proposer. `screen` (such as `dry-run:4`) and `screen_check` are as the
-    user wrote them, `screening` what they come to (a `ScreenPlan` as plain data). `constraints` are the user's texts,
-    `pareto` asks the proposer for the whole front, `repeats` is how often each config is measured.
+    and `prices` (a YAML file) are for the `claude` proposer. `screen` (such as `dry-run:4`) and `screen_check` are as
+    the user wrote them, `screening` what they come to (a `ScreenPlan` as plain data). `constraints` are the user's
+    texts, `pareto` asks the proposer for the whole front, `repeats` is how often each config is measured.
 
     `profiler_cost`: a search on real machines ends with one run without the profiler, where its cost there is not known
     yet. `keep_traces` is `all`, `best` or `none`; of measured trials the traces of `trace_ranks` ranks are kept and
