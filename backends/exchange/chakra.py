@@ -121,14 +121,14 @@ def read_trace(path: Path) -> ExecutionTrace:
     return decode_trace(data, str(path))
 
 
-def write_trace(path: Path, trace: ExecutionTrace) -> None:
-    """Write a trace; equal traces give equal bytes.
+def write_trace(path: Path, trace: ExecutionTrace, known: dict[int, bytes] | None = None) -> None:
+    """Write a trace; equal traces give equal bytes. `known` is as for `encode_trace`.
 
     Raises:
         BadInputError: a number or text does not fit its type.
         OSError: the file cannot be written.
     """
-    path.write_bytes(encode_trace(trace, str(path)))
+    path.write_bytes(encode_trace(trace, str(path), known))
 
 
 def decode_trace(data: bytes, where: str = "trace") -> ExecutionTrace:
@@ -237,8 +237,10 @@ def _decode_io(data: bytes, one: Field) -> dict[str, str]:
     return {_IO_TEXTS[part.key - 1]: decode_text(data, part) for part in inner if 1 <= part.key <= len(_IO_TEXTS)}
 
 
-def encode_trace(trace: ExecutionTrace, where: str = "trace") -> bytes:
+def encode_trace(trace: ExecutionTrace, where: str = "trace", known: dict[int, bytes] | None = None) -> bytes:
     """The bytes of a trace, fields in the order of their numbers, as protobuf libraries write them.
+
+    `known` keeps the bytes of nodes by their `id()`, for traces that share nodes; the caller keeps the nodes.
 
     Raises:
         BadInputError: a number or text does not fit its type; names the node.
@@ -246,8 +248,14 @@ def encode_trace(trace: ExecutionTrace, where: str = "trace") -> bytes:
     metadata = wire.text_field(1, str(trace.metadata.get("version", "")))
     attributes = trace.metadata.get("attributes", {})
     parts = [_checked(lambda: metadata + _encode_attributes(2, attributes, {}), f"{where}: metadata")]
-    parts += [_checked(partial(_encode_node, node), f"{where}: node {node.id}") for node in trace.nodes]
-    return b"".join(wire.varint(len(part)) + part for part in parts)
+    found = [wire.varint(len(part)) + part for part in parts]
+    done = {} if known is None else known
+    for node in trace.nodes:
+        if id(node) not in done:
+            part = _checked(partial(_encode_node, node), f"{where}: node {node.id}")
+            done[id(node)] = wire.varint(len(part)) + part
+        found.append(done[id(node)])
+    return b"".join(found)
 
 
 def _checked(encode: Callable[[], bytes], label: str) -> bytes:

@@ -149,32 +149,56 @@ def _add(node: Draft, item: Item) -> None:
 
 
 def workload(drafts: Sequence[ClassDraft]) -> Workload:
-    """One trace for each rank of each class."""
+    """One trace for each rank of each class; ranks share the nodes in which they do not differ."""
     world = sorted(rank for one in drafts for rank in one.ranks)
     names: dict[tuple[int, ...], str] = {}
-    traces = {rank: _trace(one, rank, len(world), names) for one in drafts for rank in one.ranks}
+    traces = {}
+    for one in drafts:
+        shared: _Shared = {}
+        for rank in one.ranks:
+            traces[rank] = _trace(one, rank, len(world), names, shared)
     return Workload(tuple(traces[rank] for rank in world), {name: members for members, name in names.items()})
 
 
-def _trace(one: ClassDraft, rank: int, ranks: int, names: dict[tuple[int, ...], str]) -> ExecutionTrace:
+_Shared = dict[tuple[int, tuple[int, ...]], EtNode]
+"""Nodes by place and members: a computation has none, a message has its two ends and the rank."""
+
+
+def _trace(
+    one: ClassDraft, rank: int, ranks: int, names: dict[tuple[int, ...], str], shared: _Shared
+) -> ExecutionTrace:
     nodes: list[EtNode] = []
     owed = 0.0
     for place, node in enumerate(one.nodes):
-        behind = () if node.behind is None or node.behind in node.deps else (node.behind,)
-        common: dict[str, Any] = {"id": place, "name": node.name, "data_deps": tuple(node.deps), "ctrl_deps": behind}
-        if node.item is not None:
-            nodes.append(EtNode(**common, **_communication(node, rank, ranks, names)))
-            continue
-        owed += node.ns / 1000
-        micros = max(1, round(owed))
-        owed -= micros
-        sizes = {"num_ops": int64(max(1, round(node.flops))), "tensor_size": uint64(max(1, round(node.nbytes)))}
-        nodes.append(
-            EtNode(
-                **common, kind=NodeKind.COMP, attributes={"is_cpu_op": boolean(False), **sizes}, duration_micros=micros
-            )
-        )
+        key = (place, _key(node, rank))
+        if node.item is None:
+            owed += node.ns / 1000
+            micros = max(1, round(owed))
+            owed -= micros
+            if key not in shared:
+                shared[key] = _work(place, node, micros)
+        elif key not in shared:
+            shared[key] = EtNode(**_common(place, node), **_communication(node, rank, ranks, names))
+        nodes.append(shared[key])
     return ExecutionTrace(nodes=tuple(nodes))
+
+
+def _key(node: Draft, rank: int) -> tuple[int, ...]:
+    if node.item is None:
+        return ()
+    members = next(group for group in node.groups if rank in group)
+    return (*members, rank) if node.item.kind == "send_recv" else members
+
+
+def _common(place: int, node: Draft) -> dict[str, Any]:
+    behind = () if node.behind is None or node.behind in node.deps else (node.behind,)
+    return {"id": place, "name": node.name, "data_deps": tuple(node.deps), "ctrl_deps": behind}
+
+
+def _work(place: int, node: Draft, micros: int) -> EtNode:
+    sizes = {"num_ops": int64(max(1, round(node.flops))), "tensor_size": uint64(max(1, round(node.nbytes)))}
+    attributes = {"is_cpu_op": boolean(False), **sizes}
+    return EtNode(**_common(place, node), kind=NodeKind.COMP, attributes=attributes, duration_micros=micros)
 
 
 def _communication(node: Draft, rank: int, ranks: int, names: dict[tuple[int, ...], str]) -> dict[str, Any]:

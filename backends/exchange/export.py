@@ -119,8 +119,9 @@ def export(
 
 
 def _write_traces(out: _Folder, found: Workload) -> None:
+    known: dict[int, bytes] = {}
     for rank, trace in enumerate(found.traces):
-        write_trace(out(f"{PREFIX}.{rank}.et"), trace)
+        write_trace(out(f"{PREFIX}.{rank}.et"), trace, known)
     if found.groups:
         write_groups(out("comm_group.json"), found.groups)
     write_remote_memory(out("remote_memory.json"), RemoteMemory())
@@ -164,12 +165,11 @@ def _write_ns3(out: _Folder, physical: Physical, ranks: int, parameters: Network
 def _splits(found: Workload) -> int:
     """Chunks of a collective: one, or as many as keep every message of NS-3 below 2 GiB."""
     ranks, largest = len(found.traces), 1
-    for trace in found.traces:
-        for node in trace.nodes:
-            if node.kind is NodeKind.COMM_COLL:
-                is_share = node.get("comm_type") == CommKind.ALL_GATHER
-                parts = 1 if is_share else len(found.groups.get(node.get("pg_name", ""), range(ranks)))
-                largest = max(largest, node.get("comm_size") // parts)
+    for node in {id(node): node for trace in found.traces for node in trace.nodes}.values():
+        if node.kind is NodeKind.COMM_COLL:
+            is_share = node.get("comm_type") == CommKind.ALL_GATHER
+            parts = 1 if is_share else len(found.groups.get(node.get("pg_name", ""), range(ranks)))
+            largest = max(largest, node.get("comm_size") // parts)
     return -(-largest // _INT_MAX)
 
 
@@ -242,7 +242,7 @@ def _stream_losses(result: SimulationResult, drafts: list[ClassDraft], kernels: 
     if any(isinstance(item, Communication) and item.kind == "broadcast" for item in items):
         yield "traces: ASTRA-sim takes no time for broadcasts"
     if result.graph.steps > 1:
-        yield f"traces: all {result.graph.steps} iterations in a row, without the scheduler's time between them"
+        yield f"traces: all {result.graph.steps} iterations in a row; host time between them is computation"
 
 
 def _overlap(runs: Iterable[Any]) -> int:
