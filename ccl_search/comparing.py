@@ -1,7 +1,7 @@
 """Comparing runs: first whether they do the same work, then how fast, how cheap and how soon.
 
 Runs whose work differs are never ranked: a step over one sequence is not faster than a step over thirty-two. Measured
-and simulated results, and results of two simulators, are ranked each among themselves.
+and simulated results, results of two simulators, and perturbed ones are ranked each among themselves.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ccl_search import repeats
 from runs.trial import TrialState
 
 if TYPE_CHECKING:
@@ -78,12 +79,21 @@ def _row(store: Store, run: RunRecord) -> dict[str, Any]:
         "proposer": run.proposer,
         "target": run.target,
         "objective": run.objective["name"],
+        "perturbed": _is_perturbed(run),
         "trials_launched": len(launched),
         "trials_to_best": sum(trial.number <= best.number for trial in launched) if best else None,
         "llm_cost_usd": None if cost is None else float(cost),
         "search_xpu_hours": totals.xpu_hours,
         "best": _best(best) if best else None,
     }  # fmt: skip
+
+
+def _is_perturbed(run: RunRecord) -> bool:
+    """Whether the run was imported with times that were changed before they were published."""
+    from ccl_search.publishing.staging import ORIGIN
+
+    statement = run.options.get(ORIGIN, {}).get("anonymised")
+    return isinstance(statement, Mapping) and bool(statement.get("perturbation"))
 
 
 def _best(trial: TrialRecord) -> dict[str, Any]:
@@ -98,6 +108,7 @@ def _best(trial: TrialRecord) -> dict[str, Any]:
         "calibration": trial.provenance.get("calibration"),
         "num_xpus": xpus,
         **{name: values.get(name) for name in RANKED_BY},
+        "spread": {name: repeats.spread(trial.metrics.get(name)) for name in RANKED_BY if name in values},
         "tokens_per_s": values.get("tokens_per_s"),
         "tokens_per_s_per_xpu": values.get("tokens_per_s_per_xpu"),
         "xpu_seconds_per_step": step * xpus if step is not None and xpus else None,
@@ -105,32 +116,41 @@ def _best(trial: TrialRecord) -> dict[str, Any]:
 
 
 def _groups(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One ranking for every kind of result: fidelity, and for simulated ones backend and calibration."""
+    """One ranking for every kind of result: fidelity, whether times were perturbed, simulator and calibration."""
     kinds: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         if row["best"] is not None:
-            kinds[tuple(row["best"][key] for key in ("fidelity", "backend", "calibration"))].append(row)
+            kind = tuple(row["best"][key] for key in ("fidelity", "backend", "calibration"))
+            kinds[*kind, row["perturbed"]].append(row)
     return [_ranking(kind, found) for kind, found in kinds.items()]
 
 
 def _ranking(kind: tuple[Any, ...], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    fidelity, backend, calibration = kind
+    fidelity, backend, calibration, perturbed = kind
     metric = next((name for name in RANKED_BY if all(row["best"][name] is not None for row in rows)), None)
     ordered = sorted(rows, key=lambda row: row["best"][metric]) if metric else []
     return {
         "fidelity": fidelity,
         "backend": backend,
         "calibration": calibration,
+        "perturbed": perturbed,
         "ranked_by": metric,
         "ranking": [
             {
                 "run_id": row["run_id"],
                 metric: row["best"][metric],
                 "ratio_to_fastest": _ratio(row["best"][metric], ordered[0]["best"][metric]),
+                "told_apart": row is ordered[0] or not _inside_spread(row["best"], ordered[0]["best"], metric),
             }
             for row in ordered
         ],
     }
+
+
+def _inside_spread(one: Mapping[str, Any], fastest: Mapping[str, Any], metric: str | None) -> bool:
+    """Whether the difference is no larger than the measured spread; False where nothing was measured twice."""
+    assert metric is not None
+    return repeats.within(one[metric] - fastest[metric], one["spread"].get(metric), fastest["spread"].get(metric))
 
 
 def _ratio(value: float, fastest: float) -> float | None:

@@ -200,22 +200,35 @@ def _best(best: TrialRecord, arms: Mapping[str, ArmResult]) -> dict[str, Any]:
 
 
 def _knobs(origin: Origin, policy: ArmResult, environment: Environment, runner: PolicyRunner) -> list[dict[str, Any]]:
-    """Every knob whose value is another there, with the facts that alone account for it and the policy's own words."""
-    if policy.config is None:
+    """Every knob whose value is another there, with the facts that alone account for it and the policy's own words.
+
+    On another framework these are the knobs of the policy's own one, before they were translated.
+    """
+    config = policy.config
+    if config is not None and environment.framework != origin.framework:
+        config = _own_config(origin, environment, runner)
+    if config is None:
         return []
     causes = _causes(origin, environment, runner)
-    keys = [*origin.config, *(key for key in policy.config if key not in origin.config)]
+    keys = [*origin.config, *(key for key in config if key not in origin.config)]
     return [
         {
             "knob": key,
             "published": origin.config.get(key),
-            "replayed": policy.config.get(key),
+            "replayed": config.get(key),
             "because_of": causes.get(key, []),
             "rationale": origin.rationale,
         }
         for key in keys
-        if origin.config.get(key) != policy.config.get(key)
+        if origin.config.get(key) != config.get(key)
     ]
+
+
+def _own_config(origin: Origin, environment: Environment, runner: PolicyRunner) -> dict[str, Any] | None:
+    try:
+        return runner.evaluate(origin.policy_source, *own_inputs(origin, environment))
+    except (PolicyError, BadInputError):
+        return None
 
 
 def _causes(origin: Origin, environment: Environment, runner: PolicyRunner) -> dict[str, list[str]]:

@@ -152,6 +152,21 @@ def locate(text: str) -> Path | None:
     return bundled_path(text) if text in bundled_names() else None
 
 
+def require(text: str) -> Path:
+    """As `locate`.
+
+    Raises:
+        BadInputError: `text` names nothing there is.
+    """
+    found = locate(text)
+    if found is None:
+        raise BadInputError(
+            f"there is nothing at {text}",
+            f"give a folder, an archive (.tar, .tar.gz, .tgz, .zip) or a bundled search: {', '.join(bundled_names())}",
+        )
+    return found
+
+
 def _safe_yaml(text: str) -> Any:
     """YAML without aliases, which can make a small text into an endless document, and without deep nesting."""
     depth = 0

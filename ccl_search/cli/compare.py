@@ -65,15 +65,20 @@ def _row(run: Mapping[str, Any]) -> list[str]:
 
 
 def _ranking(group: Mapping[str, Any]) -> str:
-    kind = ", ".join(filter(None, (group["fidelity"], group["backend"], group["calibration"])))
+    perturbed = "perturbed times" if group["perturbed"] else None
+    kind = ", ".join(filter(None, (group["fidelity"], group["backend"], group["calibration"], perturbed)))
     if group["ranked_by"] is None:
         return f"{kind}: no time that all these runs have, so no ranking"
     places = [
         f"{place}. {row['run_id']} {row[group['ranked_by']]:.6g} s"
-        + (f" ({row['ratio_to_fastest']:.3g}x)" if place > 1 and row["ratio_to_fastest"] else "")
+        + (f" ({row['ratio_to_fastest']:.3g}x{_noise(row)})" if place > 1 and row["ratio_to_fastest"] else "")
         for place, row in enumerate(group["ranking"], 1)
     ]
     return f"{kind}, by {group['ranked_by']}: {'; '.join(places)}"
+
+
+def _noise(row: Mapping[str, Any]) -> str:
+    return "" if row["told_apart"] else ", inside the measured spread"
 
 
 def _cell(value: Any) -> str:

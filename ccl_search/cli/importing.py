@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +11,11 @@ from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json
 
 def import_(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A published folder, a folder of CCL-Bench entries, or an archive.")
+        str,
+        typer.Argument(
+            metavar="DIR",
+            help="A published folder, a folder of CCL-Bench entries, an archive, or the name of a bundled search.",
+        ),
     ],
     home: HomeOption = None,
     as_json: JsonFlag = False,
@@ -23,9 +26,11 @@ def import_(
     """
     from ccl_search import assembly
     from ccl_search.importing import import_from
+    from policies.reading import require
 
+    place = require(folder)
     with assembly.open_store(home, write=True) as store:
-        runs = import_from(store, folder)
+        runs = import_from(store, place)
         rows = [{"run_id": run, "trials": sum(store.totals(run).trials.values())} for run in runs]
     if as_json:
         print_json({"runs": rows})

@@ -130,7 +130,7 @@ def _lines(run: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     if run["hypervolume"] is None:
         return ["no candidate: no trial succeeded within the constraints"]
     reference = ", ".join(f"{name}={run['reference_point'][name]:.6g}" for name in names)
-    kept = "stored with the run, or given" if run["reference_point_fixed"] else "made from the trials so far"
+    kept = "fixed: given, or stored with the run" if run["reference_point_fixed"] else "made from the trials so far"
     found = [f"hypervolume {run['hypervolume']:.6g} up to {reference} ({kept})", _history(run)]
     for member in run["front"]:
         found.append(f"trial {member['trial']}: {member['policy_path']}")

@@ -101,8 +101,8 @@ def _show(report: Portability) -> None:
     out.print(summary(report), soft_wrap=True, markup=False)
     if report.value is not None:
         out.print(
-            f"portability {report.value:.3f} = {report.share:.3f} valid x {report.efficiency:.3f} of the best known speed, "
-            f"in {len(report.losses)} of {len(report.sampled)} sampled cases",
+            f"portability {report.value:.3f} = {report.share:.3f} valid x {report.efficiency:.3f} of the best known "
+            f"speed, in {len(report.losses)} of {len(report.sampled)} sampled cases",
             soft_wrap=True,
             markup=False,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,9 +24,9 @@ def verify(
     evidence (a trace is missing, or only its hash was published). 2: this is no published folder, or a hostile one.
     """
     from ccl_search.verifying import verify as check
-    from policies.reading import locate, open_published
+    from policies.reading import open_published, require
 
-    with open_published(locate(folder) or Path(folder)) as published:
+    with open_published(require(folder)) as published:
         found = check(published)
     if as_json:
         print_json(found.as_dict())

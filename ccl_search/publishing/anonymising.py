@@ -21,6 +21,9 @@ from runs.trial import FailureClass, TrialState
 if TYPE_CHECKING:
     from runs.store import LlmCallRecord, RunRecord
 
+_SHORTEST = 3
+"""Letters of the shortest name that is replaced without being told to."""
+
 _DECIMAL = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?|\d+ ?%")
 
 
@@ -72,7 +75,8 @@ class Treatment:
         documents += [call.request.request for call in calls]
         hosts, users = names.found_in(documents)
         here, who = names.of_this_machine()
-        redactor = Redactor(tuple(sorted(hosts | here)), tuple(sorted(users | who)), options.names)
+        told = (*options.names, *_of_the_card(run.card))
+        redactor = Redactor(tuple(sorted(hosts | here)), tuple(sorted(users | who)), told)
         seed = options.perturb_seed
         if seed is None:
             seed = int(hashlib.sha256(run.id.encode()).hexdigest()[:8], 16)
@@ -134,7 +138,7 @@ class Treatment:
             )
         if self.options.perturb:
             done.append(
-                f"the time axis of each trial is warped by at most {LARGEST:.0%} in any place, from the seed below; "
+                f"the time axis of each trial is warped by at most {LARGEST:.0%} in any place, by the manifest's seed; "
                 "metrics and scores are those of the perturbed traces; the LLM transcript, the timings of the search "
                 "and figures in rationales, evidence, comments and docstrings are left out"
             )
@@ -142,6 +146,15 @@ class Treatment:
         if self.options.perturb:
             found["perturbation"] = {"seed": self.seed, "largest": LARGEST}
         return found
+
+
+def _of_the_card(text: str) -> list[str]:
+    """What a card tells of its contributor; scripts repeat the card."""
+    from policies.reading import CARD
+    from runs.card import parse_card
+
+    card = parse_card(text, CARD).card
+    return [name for name in (card.contributor, card.contact, card.trace_url) if name and len(name) >= _SHORTEST]
 
 
 def _loosened(objective: Objective, entries: list[Entry]) -> Objective:

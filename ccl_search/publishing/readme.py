@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from runs.objective import Objective
     from runs.store import RunRecord
 
+_EXACT = "ccl-search replay --exact .                    # the search again, config by config, offline\n"
 _USE = """## Check it, and use it
 
 ```
 ccl-search verify .                            # every metric and score again, from the traces
 ccl-search import .                            # into your own store, traces restored byte for byte
 ccl-search replay . --environment NAME-COUNT   # does the optimum transfer to another cluster?
-ccl-search replay --exact .                    # the search again, config by config, offline
-```
+{exact}```
 
 `policy.py` is the best policy, `card.yaml` the workload card of the search, `manifest.yaml` everything else with the
 hash of every file. Each folder under `trials/` is one benchmark entry. Folded traces (`*.folded.gz`) become profiler
@@ -47,15 +47,21 @@ def text(
         f"# {title}\n",
         f"A search by `{run.proposer}` for **{objective.name}** (a higher score is better), {len(entries)} trials, "
         f"target `{run.target}`.\n",
+        *_constraints(run),
         _best(best, treatment),
         "## Search curve\n",
         "![score by trial](curve.svg)\n",
         _table(entries, curve),
         *_front(entries, objective),
         *_statement(treatment.statement()),
-        _USE,
+        _USE.format(exact="" if treatment.options.perturb else _EXACT),
     ]
     return treatment.text("\n".join(parts))
+
+
+def _constraints(run: RunRecord) -> list[str]:
+    texts = run.options.get("settings", {}).get("constraints") or ()
+    return [f"Within {', '.join(f'`{text}`' for text in texts)}: what breaks one has no score.\n"] if texts else []
 
 
 def _best(best: Entry | None, treatment: Treatment) -> str:

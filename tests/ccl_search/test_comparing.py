@@ -85,6 +85,33 @@ def test_measured_and_simulated_and_two_simulators_are_ranked_apart(store: Store
     }
 
 
+def test_perturbed_times_are_ranked_among_themselves(store: Store) -> None:
+    runs = [record(store, [step(seconds)]) for seconds in (1.0, 1.1, 1.2)]
+    for run in runs[1:]:
+        store.set_option(run, "imported", {"anonymised": {"perturbation": {"seed": 1}}})
+
+    groups = comparing.compare(store, runs)["groups"]
+
+    assert [(g["perturbed"], [row["run_id"] for row in g["ranking"]]) for g in groups] == [
+        (False, runs[:1]),
+        (True, runs[1:]),
+    ]
+
+
+def test_a_difference_inside_the_measured_spread_is_said_to_be_one(store: Store) -> None:
+    steady = record(store, [{"avg_step_time": (1.00, 1.04), "num_xpus": 16.0}], repeats=2)
+    close = record(store, [{"avg_step_time": (1.03, 1.05), "num_xpus": 16.0}], repeats=2)
+    slow = record(store, [{"avg_step_time": (1.30, 1.32), "num_xpus": 16.0}], repeats=2)
+
+    (group,) = comparing.compare(store, [slow, close, steady])["groups"]
+
+    assert [(row["run_id"], row["told_apart"]) for row in group["ranking"]] == [
+        (steady, True),
+        (close, False),
+        (slow, True),
+    ]
+
+
 def test_a_run_without_a_result_is_shown_and_not_ranked(store: Store) -> None:
     empty = record(store, [Recorded(failure=FailureClass.OOM)])
     good = record(store, [step(1.0)])

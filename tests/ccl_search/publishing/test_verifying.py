@@ -159,3 +159,12 @@ def test_an_archive_of_the_folder_is_as_good(kind: str, original: Path, tmp_path
     if kind == "gztar":
         with tarfile.open(archive) as opened:
             assert opened.getmember("search/manifest.yaml").isreg()
+
+
+@pytest.mark.parametrize("verb", ["verify", "import"])
+def test_a_place_where_nothing_is_lists_the_bundled_searches(verb: str, cli: Cli) -> None:
+    result = cli(verb, "no/such/folder")
+
+    assert result.code == 2
+    assert "there is nothing at no/such/folder" in result.err
+    assert "wl4" in result.err
