@@ -118,7 +118,7 @@ def test_other_clusters_and_batches_get_a_valid_config_too(framework: str, monty
 
 def test_the_seed_of_the_moe_study_uses_all_devices(monty: MontyRunner) -> None:
     what, where = catalogue.workload("moe-prefill-kimi-k3"), catalogue.environment("h100-32")
-    space = frameworks.named_space("moe-topology", what, where)
+    space = frameworks.named_space("moe-study", what, where)
     given = inputs(what, where, space)
 
     config = monty.evaluate(seeds.seed_policy("command"), *given)

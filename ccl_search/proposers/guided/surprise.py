@@ -26,6 +26,8 @@ _NOISE = 0.01
 _REACH = 3.0
 _DOUBLING = 0.7
 _SWITCH = 0.25
+_NUMBERED = ("topology",)
+"""Knobs whose numbers are names: another server topology is as far as a doubling, whichever it is."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ def _covariance(one: Floats, other: Floats) -> Floats:
 
 
 def _coordinates(knob: Knob, value: Any) -> list[float]:
+    if knob.key in _NUMBERED:
+        return [_DOUBLING / 2 * (choice == value) for choice in knob.choices]
     if knob.type == "int" and type(value) is int and value > 0:
         return [_DOUBLING * math.log2(value)]
     if knob.type == "int":

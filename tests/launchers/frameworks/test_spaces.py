@@ -267,7 +267,7 @@ def test_odd_batches_and_odd_machines_still_have_a_space() -> None:
 
 def test_the_moe_studys_space_is_its_matrix_of_192_configs_a_model() -> None:
     what, where = catalogue.workload("moe-prefill-v4-flash"), catalogue.environment("h100-32")
-    space = frameworks.named_space("moe-topology", what, where)
+    space = frameworks.named_space("moe-study", what, where)
 
     configs = list(space.valid_configs(what.policy_input(), where.policy_input()))
 
