@@ -50,6 +50,18 @@ class ShardDegrees:
         return cls(0, 1, plan.dp * plan.cp)
 
 
+COMPILED_PIPELINES = ("maxtext",)
+"""Frameworks whose pipeline is one compiled program, which gathers and reduces in every pass as without a pipeline."""
+
+
+def defers_reduction(plan: ParallelPlan) -> bool:
+    """Whether sharded weights stay gathered after a backward pass, and their gradients whole until the last.
+
+    So does PyTorch's pipeline with FSDP2 (`backward_maybe_with_nosync` of its stages).
+    """
+    return plan.pp > 1 and plan.framework not in COMPILED_PIPELINES and ShardDegrees.of(plan).stage >= 2
+
+
 @dataclass(frozen=True)
 class Layout:
     """The rank grid of a plan."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from backends.layout import ShardDegrees
+from backends.layout import ShardDegrees, defers_reduction
 from backends.model.activations import layer_activation_bytes, routed_share
 from backends.model.shapes import attention_shape, mlp_shape
 from backends.parts import ModelParts
@@ -106,7 +106,7 @@ def _gathered(plan: ParallelPlan, parts: ModelParts, stage: int) -> float:
     if parts.degrees.stage < 2 or parts.degrees.shard == 1:
         return 0.0
     dense, expert = parts.stage_parameters(stage)
-    if plan.pp > 1:
+    if defers_reduction(plan):
         return (plan.state_bytes.gathered + plan.state_bytes.gradient) * (dense + expert)
     if not plan.reshard_after_forward:
         return plan.state_bytes.gathered * (dense + expert)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from backends.graph import COMPUTE, ExecutionGraph, RankClass, Segment
-from backends.layout import Layout
+from backends.layout import Layout, defers_reduction
 from backends.model.operations import Batch
 from backends.model.shapes import LayerKind
 from backends.ops import Axis, Communication, Compute, Item, Transfer
@@ -142,7 +142,7 @@ class _TrainingStep:
 
     def _accumulate(self, kind: LayerKind) -> tuple[Item, ...]:
         """Add a layer's weight gradients to those of earlier micro-batches; sharded ones are reduced instead."""
-        if self.parts.degrees.stage >= 2 and not self._defers:
+        if self.parts.degrees.stage >= 2 and not defers_reduction(self.graph.plan):
             return ()
         count, width = sum(self.parts.layer(kind)), self.graph.plan.state_bytes.gradient
         nbytes = (self.parts.element + 2 * width) * count
@@ -172,8 +172,7 @@ class _TrainingStep:
         stage_of_zero = self.parts.degrees.stage
         sharded = stage_of_zero >= 2 and self._needs_gather(stage, action)
         reduces = self._reduces(action, last)
-        deferred = stage_of_zero >= 2 and self._defers
-        bucketed = reduces and self.graph.plan.overlap_communication and not deferred
+        bucketed = reduces and self.graph.plan.overlap_communication and not defers_reduction(self.graph.plan)
         label = f"{action.phase} {action.microbatch}"
         if not sharded and not bucketed:
             end = self._compute(stage, action, self._joined(units), label)
@@ -211,20 +210,21 @@ class _TrainingStep:
     def _needs_gather(self, stage: int, action: Action) -> bool:
         """Whether a pass has to gather its weights: it does unless an earlier pass left them gathered.
 
-        A forward pass leaves them where they are not resharded after it, a backward pass in a pipeline: there PyTorch
-        neither reshards nor reduces before the last backward pass (`backward_maybe_with_nosync` of its pipeline stage).
+        A forward pass leaves them where they are not resharded after it, a backward pass in a pipeline (see
+        `defers_reduction`).
         """
         key = (stage, action.chunk)
         known = key in self.gathered
         forward = action.phase == "forward"
-        kept = not self.graph.plan.reshard_after_forward if forward else self._defers
+        kept = not self.graph.plan.reshard_after_forward if forward else self._stays
         (self.gathered.add if kept else self.gathered.discard)(key)
         return not known
 
     @property
-    def _defers(self) -> bool:
-        """Whether sharded gradients wait for the last backward pass of the step, as they do in a pipeline."""
-        return self.graph.plan.pp > 1
+    def _stays(self) -> bool:
+        """Whether a backward pass leaves weights gathered: those that no pass reshards do so in any pipeline."""
+        plan = self.graph.plan
+        return defers_reduction(plan) or (plan.pp > 1 and not plan.reshard_after_forward)
 
     def _gather(self, stage: int, action: Action, unit: _Unit, position: int) -> int | None:
         """All-gather one unit, while the unit before it computes where the framework prefetches, else after that.
@@ -248,7 +248,7 @@ class _TrainingStep:
     def _reduces(self, action: Action, last: bool) -> bool:
         """Sharded gradients (ZeRO 2 and 3) are reduced after every backward, in a pipeline and otherwise once they are
         complete."""
-        every = self.parts.degrees.stage >= 2 and not self._defers
+        every = self.parts.degrees.stage >= 2 and not defers_reduction(self.graph.plan)
         return action.phase == "backward" and (last or every)
 
     def _reduce(self, stage: int, action: Action, units: list[_Unit], after: int) -> None:

@@ -63,6 +63,16 @@ def test_weights_that_are_not_resharded_are_gathered_once_in_a_pipeline() -> Non
     assert (found[0, "gather"], found[1, "gather"]) == (1, 1)
 
 
+def test_a_compiled_pipeline_gathers_and_reduces_in_every_pass() -> None:
+    from dataclasses import replace
+
+    workload, found = batches(num_microbatches=4)
+    graph = training_graph(workload, replace(found, framework="maxtext"))  # type: ignore[arg-type]
+    labels = [task.label for task in graph.tasks if task.stream == DATA and task.classes == (0,)]
+    assert sum(label.startswith("gather") and label.endswith(" 0") for label in labels) == 8
+    assert sum(label.startswith("reduce") for label in labels) >= 4
+
+
 @pytest.mark.parametrize("pp", [2, 4])
 def test_the_stage_is_whole_in_memory(pp: int) -> None:
     workload, found = batches(num_microbatches=4, pp=pp, tp=1, sequence_parallel=False)
