@@ -132,3 +132,32 @@ def test_networks_that_cannot_be(cli: Cli, pipeline: list[str], tmp_path: Path, 
     found = cli(*pipeline, "--physical-topology", str(tmp_path / "odd.txt"))
     assert found.code == 2
     assert words in found.err.splitlines()[0]
+
+
+EXPORT = ("--environment", "h100-16", "--framework", "megatron-lm", "--config", "tp=8,micro_batch_size=1")
+
+
+def test_an_exported_config_can_be_simulated_again(cli: Cli, tmp_path: Path) -> None:
+    """Eight devices on one switch: only launch times and the switch (which stores and forwards there) differ."""
+    folder = tmp_path / "e"
+    done = cli("simulate", "export", str(folder), *EXPORT, "--json").document
+    assert (done["ranks"], len(done["commands"])) == (8, 3)
+    assert all((folder / name).is_file() for name in done["files"])
+    files = ["--et", str(folder / "et" / "workload"), "--system", str(folder / "system.json")]
+    found = cli("simulate", *files, "--network", str(folder / "network.yml"), "--json").document
+    assert found["wall_ns"] == pytest.approx(done["simulated_ns"], rel=0.05)
+    plain = cli("simulate", *EXPORT, "--json").document
+    assert plain["wall_ns"] == pytest.approx(done["simulated_ns"], rel=1e-3)
+
+
+def test_export_says_what_is_lost_and_refuses_what_it_cannot_write(cli: Cli, tmp_path: Path) -> None:
+    found = cli("simulate", "export", str(tmp_path / "e"), *EXPORT)
+    assert (found.code, found.out) == (0, "")
+    assert "not said: traces: durations are whole" in found.err
+    assert "is there already" in cli("simulate", "export", str(tmp_path / "e"), *EXPORT).err
+    assert "choice_tp" in cli("simulate", "export", str(tmp_path / "f"), "--config", "tp=3").err
+    assert (
+        "predicted_oom"
+        in cli("simulate", "export", str(tmp_path / "f"), "--framework", "megatron-lm", "--config", "tp=2").err
+    )
+    assert not (tmp_path / "f").exists()
