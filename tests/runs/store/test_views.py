@@ -17,7 +17,7 @@ import pytest
 from runs.errors import BadInputError
 from runs.ledger import LlmOutcome, LlmRequest
 from runs.metric import MetricValue
-from runs.store import NewTrial, Store, TrialOutcome
+from runs.store import NewTrial, Store, TraceFile, TrialOutcome
 from runs.store.home import DATABASE_NAME
 from runs.trial import FailureClass, Fidelity, TrialState
 from tests.runs.store import make
@@ -67,6 +67,8 @@ def filled(store: Store, home: Path) -> Iterator[Path]:
     earlier = datetime(2026, 1, 1, tzinfo=UTC)
     other = store.create_run(make.new_run(workload={**make.WORKLOAD, "model_family": "qwen3-4b"}, created=earlier))
     make.add_success(store, other, 0.5, fidelity=Fidelity.MEASURED, backend=None)
+    store.add_trace_files(other, 0, [TraceFile("runs/t/rank0.json.gz", 5, "0" * 64)])
+    store.drop_trace_file(other, 0, "runs/t/rank0.json.gz", "store prune --keep none")
     yield home
 
 
