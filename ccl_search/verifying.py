@@ -36,6 +36,7 @@ TOLERANCE = 1e-9
 """Relative difference up to which a recomputed number is the published one: other machines round sums differently."""
 
 _BLOCK = 1 << 20
+_MOST_POINTS = 10**7
 Kind = Literal["mismatch", "unverifiable"]
 
 
@@ -122,20 +123,25 @@ def verify(published: Published, runner: PolicyRunner | None = None) -> Verifica
     return found
 
 
-def portability_of(published: Published, runner: PolicyRunner) -> PortabilityTool:
+def portability_of(published: Published, runner: PolicyRunner) -> PortabilityTool | None:
     """The tool that computes the metric `portability` again, from policies alone.
+
+    None for a space of the publisher's own that is so large that looking for valid configs might never end.
 
     Raises:
         BadInputError: the card, the framework or the space cannot be used.
     """
     from ccl_search.portability.cases import Home
     from ccl_search.portability.metric import PortabilityTool
+    from ccl_search.portability.spaces import is_own
     from launchers import frameworks
 
-    where, manifest = subject(published), published.manifest
+    where, manifest, space = subject(published), published.manifest, published.space()
+    if space.size > _MOST_POINTS and is_own(space, where.workload, where.environment):
+        return None
     framework = frameworks.get(str(manifest["framework"].get("name")))
     bounds = tuple(map(str, manifest["settings"].get("constraints") or ()))
-    return PortabilityTool(Home(where.workload, where.environment, framework, published.space(), bounds), runner)
+    return PortabilityTool(Home(where.workload, where.environment, framework, space, bounds), runner)
 
 
 def subject(published: Published) -> Subject:
@@ -290,7 +296,7 @@ class _Checker:
     @property
     def _no_portability(self) -> str:
         if self.policies is None:
-            return "there is no sandbox to run policies in"
+            return "there is no sandbox to run policies in, or the space is too large to be walked"
         return "it was computed over other clusters or with another simulator than this ccl-search has"
 
     def _score(self, trial: PublishedTrial, measurement: Measurement) -> None:

@@ -14,6 +14,8 @@ from runs.objective import build
 from tests.ccl_search.cli import Cli
 from tests.ccl_search.publishing import made
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -94,6 +96,27 @@ def test_portability_over_other_clusters_than_ours_cannot_be_told(searched: Path
 
     assert (found.code, found.document["status"]) == (5, "unverifiable")
     assert "other clusters" in found.document["findings"][0]["what"]
+
+
+def test_a_strangers_endless_space_is_not_walked(searched: Path, tmp_path: Path, cli: Cli) -> None:
+    """Hundreds of billions of configs, none of them valid: looking for one would never end."""
+    import shutil
+
+    import yaml
+
+    folder = Path(shutil.copytree(searched / "out", tmp_path / "copy"))
+    manifest = yaml.safe_load((folder / "manifest.yaml").read_text(encoding="utf-8"))
+    manifest["space"]["name"] = "endless"
+    manifest["space"]["knobs"] += [
+        {"key": f"k{n}", "type": "int", "choices": list(range(40)), "description": ""} for n in range(7)
+    ]
+    manifest["space"]["constraints"] += [{"name": "never", "expression": "k6 > 99", "message": ""}]
+    (folder / "manifest.yaml").write_text(yaml.safe_dump(manifest, sort_keys=False), encoding="utf-8")
+
+    found = cli("verify", str(folder), "--json")
+
+    assert found.code == 1  # the policies give no config of this space
+    assert any("too large to be walked" in f["what"] for f in found.document["findings"])
 
 
 def test_perturbed_times_leave_portability_as_it_is(searched: Path, tmp_path: Path, cli: Cli) -> None:

@@ -12,6 +12,8 @@ from tests.ccl_search.cli import Cli
 from tests.ccl_search.llm.messages_api import KEY, MessagesApi, policy
 from tests.ccl_search.publishing import made
 
+pytestmark = pytest.mark.slow
+
 FRAIL = """def generate_config(workload, environment):
     config = {knob["key"]: knob["choices"][0] for knob in workload["config_space"]}
     config.update(tp=%d, dp=2, dp_shard=2, micro_batch_size=1, zero_stage=3)

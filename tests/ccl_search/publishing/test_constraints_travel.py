@@ -15,6 +15,8 @@ from ccl_search.comparing import compare
 from tests.ccl_search.cli import Cli
 from tests.ccl_search.publishing import made
 
+pytestmark = pytest.mark.slow
+
 FAST = """def generate_config(workload, environment):
     config = {knob["key"]: knob["choices"][0] for knob in workload["config_space"]}
     config.update(tp=2, cp=2, dp=1, dp_shard=1, micro_batch_size=1, zero_stage=2, activation_checkpointing="none")

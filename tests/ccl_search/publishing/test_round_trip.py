@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ FIVE_MB = 5_000_000
 
 @pytest.mark.slow
 def test_fifteen_trials_go_round(cli: Cli, tmp_path: Path) -> None:
+    begun = time.process_time()
     card = str(made.small_card(tmp_path / "card.yaml"))
     first = cli("run", "--card", card, "--iterations", "14", "--json").document
     folder, other = tmp_path / "out", ("--home", str(tmp_path / "other"), "--json")
@@ -33,3 +35,4 @@ def test_fifteen_trials_go_round(cli: Cli, tmp_path: Path) -> None:
     assert (shown["config"], shown["score"]) == (first["best"]["config"], first["best"]["score"])
     assert (replayed.code, replayed.document["parent"]) == (0, run)
     assert json.loads((folder / "trials/01/trial.json").read_text())["traces"][0]["packing"] == "folded"
+    assert time.process_time() - begun < 60
