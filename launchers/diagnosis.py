@@ -28,7 +28,6 @@ _PACKAGES = {"torchtitan": "torchtitan", "megatron-lm": "megatron-core", "maxtex
              "sglang": "sglang"}  # fmt: skip
 _SKEW_S = 5.0
 _LEAST_FREE_GB = 10.0
-_PROBE_LAG_S = 120.0
 _SLURM_PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
 
 
@@ -125,14 +124,20 @@ def _accounting(runner: Runner) -> Check:
 def _clock(runner: Runner) -> Check:
     before = time.time()
     asked = runner.run(("date", "+%s"))
-    middle = (before + time.time()) / 2
+    after = time.time()
     try:
-        skew = float(asked.out) + 0.5 - middle
+        told = float(asked.out) + 0.5  # it was somewhere in this second
     except ValueError:
         return bad("clock", asked.complaint, "`date +%s` should print seconds there", Level.WARN)
+    skew = _outside(told, before, after)
     if abs(skew) > _SKEW_S:
         return bad("clock", f"{skew:+.0f} s against this machine", "let NTP set both clocks", Level.WARN)
     return ok("clock", f"within {_SKEW_S:.0f} s of this machine")
+
+
+def _outside(told: float, before: float, after: float) -> float:
+    """By how many seconds a clock was ahead (or behind), if it was read between two moments of this machine's."""
+    return max(told - after, 0.0) + min(told - before, 0.0)
 
 
 def _writable(runner: Runner, folder: str) -> Check:
@@ -171,13 +176,14 @@ class Probe:
 
     def checks(self) -> list[Check]:
         """Run it, and say what it saw: devices, the framework's version, whether it can write traces."""
+        started = time.time()
         try:
             said, problem = self._run()
         except CclSearchError as error:
             return [bad("probe job", error.message, error.hint)]
         if said is None:
             return [bad("probe job", problem, "start again later, or leave it out: --no-probe", Level.WARN)]
-        seen = [self._devices(said), self._version(said), _node_clock(said), _node_space(said)]
+        seen = [self._devices(said), self._version(said), _node_clock(said, started), _node_space(said)]
         return [ok("probe job", f"ran on {said.get('host', '?')}"), *seen]
 
     @property
@@ -231,12 +237,12 @@ class Probe:
         return bad("framework on the node", f"{self.python} finds no package {package}", fix, Level.WARN)
 
 
-def _node_clock(said: dict[str, str]) -> Check:
-    """The node's clock against this machine's, as exactly as the wait for the job's end allows."""
-    lag = time.time() - float(said.get("time") or 0)
-    if -_SKEW_S < lag < _PROBE_LAG_S:
+def _node_clock(said: dict[str, str], submitted: float) -> Check:
+    """The node's clock: what it said lies between the job's submission and now."""
+    skew = _outside(float(said.get("time") or 0) + 0.5, submitted, time.time())
+    if abs(skew) <= _SKEW_S:
         return ok("clock on the node", "agrees with this machine")
-    return bad("clock on the node", f"{-lag:+.0f} s against this machine", "let NTP set both clocks", Level.WARN)
+    return bad("clock on the node", f"{skew:+.0f} s against this machine", "let NTP set both clocks", Level.WARN)
 
 
 def _node_space(said: dict[str, str]) -> Check:

@@ -12,6 +12,7 @@ import pytest
 from launchers import diagnosis
 from launchers.checks import Level
 from launchers.diagnosis import Probe, diagnose
+from launchers.shell.runner import LocalRunner
 from launchers.target_file import TargetSettings, parse_target
 from runs import catalogue
 
@@ -119,11 +120,26 @@ def test_a_probe_tells_of_the_nodes_clock_space_and_checkout(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("said", "level"), [(0.0, Level.OK), (60.0, Level.OK), (-30.0, Level.WARN), (900.0, Level.WARN)]
+    ("behind", "level", "text"),
+    [(0, Level.OK, "agrees"), (290, Level.OK, "agrees"), (-60, Level.WARN, "+"), (900, Level.WARN, "-")],
 )
-def test_a_nodes_clock(said: float, level: Level) -> None:
-    check = diagnosis._node_clock({"time": str(int(time.time() - said))})
+def test_a_nodes_clock_is_read_between_submission_and_now(behind: int, level: Level, text: str) -> None:
+    """The job was submitted 300 s ago; a clock that says something earlier, or later than now, is wrong."""
+    now = time.time()
+    check = diagnosis._node_clock({"time": str(int(now - behind))}, now - 300)
     assert (check.level, bool(check.fix)) == (level, level is Level.WARN)
+    assert check.found.startswith(text)
+
+
+def test_a_slow_answer_is_no_skew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command took a minute on a busy machine, and read the clock at its end."""
+    moments = iter([1000.0, 1060.0])
+    monkeypatch.setattr("launchers.diagnosis.time.time", lambda: next(moments))
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "date").write_text("#!/bin/sh\necho 1060\n")
+    (programs / "date").chmod(0o755)
+    assert diagnosis._clock(LocalRunner(bin_dir=str(programs))).level is Level.OK
 
 
 def test_a_full_disk_on_the_node_is_a_warning() -> None:
