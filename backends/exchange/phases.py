@@ -70,8 +70,8 @@ def _several(inputs: AstraInputs, call: CollectiveCall, places: list[int], size:
         shrunk = _sizes(inputs, places, size, shrink=True)
         steps = [("reduce_scatter", place, shrunk[place]) for place in places]
     elif call.kind == "all_gather":
-        grown = _sizes(inputs, places, size, shrink=False)
-        steps = [("all_gather", place, grown[place]) for place in places]
+        grown = _sizes(inputs, places[::-1], size, shrink=False)
+        steps = [("all_gather", place, grown[place]) for place in places[::-1]]
     else:
         steps = [(call.kind, place, size) for place in places]
     return [_along(inputs, call, kind, place, amount) for kind, place, amount in steps]
