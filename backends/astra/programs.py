@@ -165,7 +165,7 @@ def _commit(path: Path) -> str | None:
 def from_variable(backend: str, environ: Mapping[str, str] | None = None) -> Program | None:
     """The program that the environment variable of `backend` names, None where it is unset.
 
-    The variable is a file, a folder in which the programs lie, or a whole command with the placeholders of `Program`.
+    The variable is a file, a folder in which the programs lie, or a whole command with what `Program` replaces.
 
     Raises:
         BadInputError: it is a command that cannot be split into words.
