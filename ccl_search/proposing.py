@@ -13,6 +13,7 @@ from typing import Any
 
 from ccl_search import feasibility, trial_files
 from ccl_search.observer import Observer
+from ccl_search.portability.metric import PortabilityTool
 from ccl_search.problem import Problem
 from ccl_search.proposers.base import (
     Proposal,
@@ -95,6 +96,7 @@ class Proposing:
     recorder: Recorder
     observer: Observer
     screen: Screen | None = None
+    portability: PortabilityTool | None = None
 
     def seed(self, source: str) -> Suggestion | None:
         """Trial 0: the seed policy. None when it gives nothing that can be launched; its row says why."""
@@ -209,7 +211,7 @@ class Proposing:
                 iteration, proposal, config, verdict.failure, verdict.reason, seconds, self._of_refusal(verdict)
             )
             return None
-        screening = None if self.screen is None else self.screen.look(config, verdict, self._known)
+        screening = self._look(proposal, config, verdict)
         if screening is not None and not screening.verdict.is_launched:
             reason = f"screened: {screening.reason}"
             self._refuse(iteration, proposal, config, FailureClass.SCREENED, reason, seconds, screening)
@@ -223,6 +225,14 @@ class Proposing:
         except BadInputError as error:
             return feasibility.Refusal(FailureClass.INVALID_CONFIG, f"{error.message} ({error.hint})")
         return plan
+
+    def _look(self, proposal: Proposal, config: dict[str, Any], plan: ParallelPlan) -> Screening | None:
+        """What the screen says; a metric of the policy itself is known without a simulation."""
+        if self.screen is None:
+            return None
+        found = None if self.portability is None else self.portability.value(proposal.source)
+        told = {} if found is None or found.value is None else {found.name: found.value}
+        return self.screen.look(config, plan, self._known, told)
 
     def _of_refusal(self, refusal: feasibility.Refusal) -> Screening | None:
         if self.screen is None or refusal.memory is None:

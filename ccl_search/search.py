@@ -240,7 +240,14 @@ class Search:
     @property
     def _proposing(self) -> Proposing:
         return Proposing(
-            self.problem, self.settings, self.proposer, self.runner, self.recorder, self.observer, self.screen
+            self.problem,
+            self.settings,
+            self.proposer,
+            self.runner,
+            self.recorder,
+            self.observer,
+            self.screen,
+            self.portability,
         )
 
     def _reason_to_stop(self) -> str | None:

@@ -66,15 +66,15 @@ class Screen:
     problem: Problem
     seed: int = 0
 
-    def look(self, config: Config, plan: ParallelPlan, known: Known) -> Screening:
-        """Simulate `config`, which means `plan`, and judge it."""
-        found = self.judge(self.predict(plan, known.objective), known)
+    def look(self, config: Config, plan: ParallelPlan, known: Known, told: Values | None = None) -> Screening:
+        """Simulate `config`, which means `plan`, and judge it; `told` are metrics known without a simulation."""
+        found = self.judge(self.predict(plan, known.objective, told), known)
         if found.verdict is Verdict.HOPELESS and self._is_checked(config):
             return replace(found, verdict=Verdict.CHECKED, reason=f"launched to check the screen: {found.reason}")
         return found
 
-    def predict(self, plan: ParallelPlan, objective: Objective) -> Prediction:
-        """The metrics of `objective` that the simulated trace of `plan` gives."""
+    def predict(self, plan: ParallelPlan, objective: Objective, told: Values | None = None) -> Prediction:
+        """The metrics of `objective` that the simulated trace of `plan` gives, and those `told`."""
         from backends.dry_run import dry_run
         from backends.trace import write_traces
         from metrics.api import compute
@@ -84,14 +84,14 @@ class Screen:
             result = dry_run(problem.workload, problem.environment, plan, self.plan.calibration)
             with tempfile.TemporaryDirectory(prefix="ccl-screen-") as folder:
                 write_traces(result, Path(folder))
-                names = [term.spec.name for term in objective.terms]
+                names = [term.spec.name for term in objective.terms if term.spec.name not in (told or {})]
                 values = compute(
                     folder, workload=problem.workload, environment=problem.environment, plan=plan, metrics=names
                 )
         except CclSearchError as error:
             return Prediction(hindrance=error.message, seconds=time.perf_counter() - started)
         missing = [f"{name}: {value.reason}" for name, value in values.items() if value.value is None]
-        numbers = {name: value.value for name, value in values.items() if value.value is not None}
+        numbers = {**(told or {}), **{n: value.value for n, value in values.items() if value.value is not None}}
         took = time.perf_counter() - started
         return Prediction(numbers, "; ".join(missing), result.backend, result.version, took)
 

@@ -39,7 +39,7 @@ def files(tmp_path: Path) -> list[Path]:
     truth = Calibration("truth", bandwidth={"intra_node": 0.7, "inter_node": 0.25})
     environment = catalogue.environment("perlmutter-a100-16")
     network = network_for(environment, truth)
-    sizes = [2**power for power in range(20, 33, 2)]
+    sizes = [2**power for power in range(20, 33, 3)]
     found = []
     for name, ranks in (("one", range(4)), ("two", range(8))):
         group = tuple(ranks)
@@ -61,9 +61,10 @@ def test_known_links_are_found(files: list[Path]) -> None:
     assert found.fit["held_out_collectives"]["median_error"]["value"] < 0.05
     assert "held_out" not in found.fit
     assert found.provenance["tests"] == ["all_reduce over 4 ranks on 1 host", "all_reduce over 8 ranks on 2 hosts"]
-    assert found.provenance["configs"] == 14
+    assert found.provenance["configs"] == 10
 
 
+@pytest.mark.slow
 def test_published_h100_figures_give_their_share_of_the_cards() -> None:
     # 8 GiB at a bus bandwidth of 338.82 GB/s over 8 cards of 50 GB/s: 0.847 of nominal; smaller sizes pull it down
     said: list[str] = []

@@ -20,6 +20,7 @@ from ccl_search.proposers.base import (
 )
 from ccl_search.screening.plan import ScreenPlan
 from ccl_search.screening.screen import Known
+from runs.metric import MetricValue
 from runs.plan import ParallelPlan
 from runs.screening import Screening, Verdict
 from runs.store import RunStatus
@@ -66,9 +67,11 @@ class FixedScreen:
     plan: ScreenPlan
     said: dict[tuple[int, int, int], tuple[Verdict, float]]
     known: list[Known] = field(default_factory=list)
+    told: list[dict[str, float]] = field(default_factory=list)
 
-    def look(self, config: dict[str, Any], plan: ParallelPlan, known: Known) -> Screening:
+    def look(self, config: dict[str, Any], plan: ParallelPlan, known: Known, told: dict[str, float]) -> Screening:
         self.known.append(known)
+        self.told.append(told)
         verdict, score = self.said.get((config["tp"], config["pp"], config["dp"]), (Verdict.UNKNOWN, -9.0))
         return Screening(
             verdict=verdict, reason=f"as written {score:g}", predicted={"avg_step_time": -score}, score=score
@@ -218,6 +221,18 @@ def test_a_config_that_does_not_fit_is_recorded_with_its_bytes(store: Any) -> No
     )
     assert store.trial(found.run_id, number).failure is FailureClass.PREDICTED_OOM
     assert decision.predicted["device_memory_bytes"] > decision.predicted["limit_bytes"]
+
+
+def test_the_metric_of_the_policy_itself_is_told(store: Any) -> None:
+    found = search(store, [config(0)], [(PASSED, -3.0)])
+
+    class Fixed:
+        def value(self, source: str) -> MetricValue:
+            return MetricValue("portability", "1", "1", 0.25)
+
+    found.portability = Fixed()  # type: ignore[assignment]
+    assert found.ask() is not None
+    assert found.screen.told[-1] == {"portability": 0.25}  # type: ignore[union-attr]
 
 
 def test_without_a_screen_nothing_is_recorded(store: Any) -> None:

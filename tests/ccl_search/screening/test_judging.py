@@ -180,3 +180,11 @@ def test_predictions_are_the_metrics_of_the_simulated_trace() -> None:
     assert found.values[TIME] == pytest.approx(simulated.wall_s, rel=1e-3)
     assert found.values[COUNT] == plan.world_size
     assert (found.backend, found.version) == (simulated.backend, simulated.version)
+
+
+def test_what_is_told_is_not_simulated() -> None:
+    config = next(PROBLEM.space.valid_configs(PROBLEM.workload_input, PROBLEM.environment_input))
+    plan = PROBLEM.framework.plan(config, PROBLEM.workload, PROBLEM.environment)
+    found = screen().predict(plan, goal(TIME, COUNT, avg_step_time=1.0, num_xpus=1.0), {COUNT: 7.0})
+    assert found.values[COUNT] == 7.0
+    assert found.values[TIME] > 0
