@@ -111,7 +111,7 @@ def dry_run(
         done = export(base, system, network.topology, folder, parameters=getattr(network, "parameters", None))
         paths = paths_of(done, settings)
         found = simulate_files(paths, settings.program, engine=settings.engine, limits=settings.limits)
-    found.raw()  # refuses a run whose log lacks nodes
+    found.require_timeline()
     step = retimed(base, draft(base), found.spans, ns(calibration.step_overhead_s))
     return _result(base, step, found, done, base.memory)
 

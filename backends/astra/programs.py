@@ -114,7 +114,8 @@ class Program:
     def _file(self, engine: Engine) -> Path:
         named = Path(self.words[0])
         if self._folder is not None:
-            found = sorted(path for path in named.rglob(_FILES[engine]) if os.access(path, os.X_OK) and path.is_file())
+            found = [path for path in named.rglob(_FILES[engine]) if os.access(path, os.X_OK) and path.is_file()]
+            found.sort(key=lambda path: (not path.name.endswith("-default"), path))  # optimized ones were seen to crash
             if not found:
                 raise TargetUnavailableError(
                     f"{named} of {self.source} has no program {_FILES[engine]}", "build ASTRA-sim, or name the file"

@@ -94,17 +94,25 @@ class AstraResult:
         """Everything that must be said with the figures."""
         return (*(str(one) for one in self.findings), *self.cautions, *self.run.verdict.notes)
 
-    def raw(self) -> RawResult:
-        """Spans, figures of every rank, links and notes, as the built-in simulator gives them for such inputs.
+    def require_timeline(self) -> None:
+        """Return if it is known what each rank did.
 
         Raises:
-            CclSearchError: the log lacks nodes, so that what each rank did is not known.
+            CclSearchError: the log lacks nodes.
         """
         if self.missing or not self.spans:
             raise CclSearchError(
                 f"the run took {self.run.wall_ns} ns, but its log lacks {self.missing} nodes: there is no timeline",
                 "the program dropped the beginning of its log; use a newer one, which takes --logging-configuration",
             )
+
+    def raw(self) -> RawResult:
+        """Spans, figures of every rank, links and notes, as the built-in simulator gives them for such inputs.
+
+        Raises:
+            CclSearchError: see `require_timeline`.
+        """
+        self.require_timeline()
         config = self.inputs.ns3
         return RawResult(
             self.inputs, self.spans, tuple(figures_of(mine) for mine in self.spans), self.links, self.findings,
@@ -142,6 +150,11 @@ def simulate_inputs(
     if program.backend != paths.backend:
         raise BadInputError(f"the files are for {paths.backend}, not {program.backend}", f"--backend {paths.backend}")
     chosen = program.engine(engine or ("ns3" if inputs.is_ns3 else "aware" if len(inputs.dims) == 1 else "unaware"))
+    if engine is not None and chosen != engine:
+        raise BadInputError(
+            f"{program.source} names the congestion-{chosen} program, congestion-{engine} is asked for",
+            "name the folder that holds both programs",
+        )
     findings = _checked(inputs, program.backend, chosen)
     mended = _mended(inputs)
     with tempfile.TemporaryDirectory(prefix="ccl-astra-in-") as scratch:

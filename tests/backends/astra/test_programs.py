@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from backends.astra.programs import ANALYTICAL, NS3, Program, find, from_variable
+from backends.astra.simulate import simulate_files
 from runs.errors import BadInputError, TargetUnavailableError
+from tests.backends.astra import traces as make
 
 AWARE, UNAWARE = "AstraSim_Analytical_Congestion_Aware", "AstraSim_Analytical_Congestion_Unaware"
 
@@ -112,6 +114,19 @@ def test_what_is_no_program_is_told(name: str, tmp_path: Path) -> None:
     found = Program(ANALYTICAL, (str(tmp_path / name),), source="ASTRA_SIM_ANALYTICAL")
     with pytest.raises(TargetUnavailableError, match="ASTRA_SIM_ANALYTICAL is no program"):
         found.line("aware", tmp_path, "n")
+
+
+def test_the_default_profile_of_ns3_comes_first(tmp_path: Path) -> None:
+    for profile in ("debug", "default", "optimized"):
+        _program(tmp_path / "build/scratch" / f"ns3.42-AstraSimNetwork-{profile}")
+    assert _named(tmp_path, NS3).line("ns3", tmp_path, "n")[0].endswith("-default")
+
+
+def test_another_analytical_program_than_asked_for_is_refused(tmp_path: Path) -> None:
+    program = _named(_program(tmp_path / UNAWARE))
+    paths = make.write(tmp_path, [[make.work(1, 1)]] * 2)
+    with pytest.raises(BadInputError, match="congestion-aware is asked for"):
+        simulate_files(paths, program, engine="aware")
 
 
 def test_an_empty_folder_is_told(tmp_path: Path) -> None:
