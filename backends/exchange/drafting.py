@@ -149,14 +149,20 @@ def _add(node: Draft, item: Item) -> None:
 
 
 def workload(drafts: Sequence[ClassDraft]) -> Workload:
-    """One trace for each rank of each class; ranks share the nodes in which they do not differ."""
+    """One trace for each rank of each class; ranks share the nodes in which they do not differ.
+
+    A collective of all ranks has no group's name only where there are no others: ASTRA-sim numbers nameless ones by how
+    many collectives of any group their rank has begun, and stages of a pipeline differ in that.
+    """
     world = sorted(rank for one in drafts for rank in one.ranks)
+    nodes = [node for one in drafts for node in one.nodes if node.item is not None and node.item.kind != "send_recv"]
+    nameless = len(world) if all(len(group) == len(world) for node in nodes for group in node.groups) else 0
     names: dict[tuple[int, ...], str] = {}
     traces = {}
     for one in drafts:
         shared: _Shared = {}
         for rank in one.ranks:
-            traces[rank] = _trace(one, rank, len(world), names, shared)
+            traces[rank] = _trace(one, rank, nameless, names, shared)
     return Workload(tuple(traces[rank] for rank in world), {name: members for members, name in names.items()})
 
 
@@ -165,7 +171,7 @@ _Shared = dict[tuple[int, tuple[int, ...]], EtNode]
 
 
 def _trace(
-    one: ClassDraft, rank: int, ranks: int, names: dict[tuple[int, ...], str], shared: _Shared
+    one: ClassDraft, rank: int, nameless: int, names: dict[tuple[int, ...], str], shared: _Shared
 ) -> ExecutionTrace:
     nodes: list[EtNode] = []
     owed = 0.0
@@ -178,7 +184,7 @@ def _trace(
             if key not in shared:
                 shared[key] = _work(place, node, micros)
         elif key not in shared:
-            shared[key] = EtNode(**_common(place, node), **_communication(node, rank, ranks, names))
+            shared[key] = EtNode(**_common(place, node), **_communication(node, rank, nameless, names))
         nodes.append(shared[key])
     return ExecutionTrace(nodes=tuple(nodes))
 
@@ -201,7 +207,7 @@ def _work(place: int, node: Draft, micros: int) -> EtNode:
     return EtNode(**_common(place, node), kind=NodeKind.COMP, attributes=attributes, duration_micros=micros)
 
 
-def _communication(node: Draft, rank: int, ranks: int, names: dict[tuple[int, ...], str]) -> dict[str, Any]:
+def _communication(node: Draft, rank: int, nameless: int, names: dict[tuple[int, ...], str]) -> dict[str, Any]:
     item = node.item
     assert item is not None
     members = next(group for group in node.groups if rank in group)
@@ -215,7 +221,7 @@ def _communication(node: Draft, rank: int, ranks: int, names: dict[tuple[int, ..
         "comm_type": int64(COMM_KINDS[item.kind]),
         "comm_size": int64(comm_size(item, len(members))),
     }
-    if len(members) < ranks:
+    if len(members) != nameless:
         attributes["pg_name"] = string(names.setdefault(members, str(len(names) + 1)))
     return {"kind": NodeKind.COMM_COLL, "attributes": attributes}
 
