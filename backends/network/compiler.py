@@ -10,8 +10,7 @@ import numpy as np
 
 from backends.network.algorithms import Stage
 from backends.network.congestion import Dcqcn
-from backends.network.engine import MessageClass, Program
-from backends.network.folding import Classes, Integers, Traffic, refine, same_pairs
+from backends.network.folding import Classes, Integers, Traffic, in_order, refine, same_pairs
 from backends.network.packets import (
     acknowledgement_time,
     on_the_wire,
@@ -23,9 +22,13 @@ from backends.network.packets import (
     window,
 )
 from backends.network.parameters import ChunkOrder, CongestionControl, NetworkParameters
+from backends.network.rounds import MessageClass, Program
 from backends.network.sharing import Floats, Shares
 from backends.network.topology import Topology
+from backends.network.trains import Trains, trains
 from backends.network.windows import Windows
+
+BY_PACKETS = (CongestionControl.HPCC, CongestionControl.DCQCN)
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Compiled:
     windows: Windows | None
     dcqcn: Dcqcn | None
     link_bytes: Mapping[int, float]
+    trains: Trains | None = None
 
     def rates(self, copies: Floats) -> tuple[Floats, Floats | None]:
         """Packets/s of a copy of each class when so many are active, and seconds each is late by congestion control."""
@@ -67,13 +71,52 @@ def compile_stages(
     index = {int(link): at for at, link in enumerate(links)}
     traffic, devices = _traffic(flat, topology, index, links, parameters)
     classes = refine(traffic, len(devices))
+    found, classes = _packets(stages, lanes, flat, traffic, classes, devices, topology, links, parameters)
     program = _program(stages, lanes, flat, traffic, classes, topology, parameters)
     shares = _shares(traffic, classes, topology, links, parameters)
     windows = _windows(flat, traffic, classes, topology, links, parameters) if parameters.window else None
     dcqcn = None
     if windows is not None and parameters.congestion_control is CongestionControl.DCQCN:
         dcqcn = Dcqcn(windows, np.where(windows.queues > 0, 0.0, windows.load), parameters)
-    return Compiled(program, shares, windows, dcqcn, _link_bytes(stages, lanes, flat, parameters))
+    return Compiled(program, shares, windows, dcqcn, _link_bytes(stages, lanes, flat, parameters), found)
+
+
+def _packets(
+    stages: list[Stage],
+    lanes: list[list[int]],
+    flat: _Flat,
+    traffic: Traffic,
+    classes: Classes,
+    devices: Integers,
+    topology: Topology,
+    links: Integers,
+    parameters: NetworkParameters,
+) -> tuple[Trains | None, Classes]:
+    """What to simulate packet by packet and its folding, as fine as the budget allows; None where fluids will do."""
+    if not parameters.window or parameters.congestion_control not in BY_PACKETS:
+        return None, classes
+    backs = [_back(route, topology) for route in flat.routes]
+    times = Counter(number for lane in lanes for number in lane)
+    runs = np.array([stages[number].repeat * times[number] for number in flat.stage])
+    cost = runs * np.ceil(flat.nbytes / parameters.payload_bytes) * np.array([len(route) for route in flat.routes])
+    best: tuple[Trains | None, Classes] = None, classes
+    for size in _shares_of(topology.devices, parameters):
+        finer = in_order(refine(traffic, len(devices), devices % size))
+        if cost[_firsts(finer.message)].sum() > parameters.packet_budget:
+            break
+        found = trains(flat.nbytes.tolist(), flat.routes, backs, traffic, finer, topology, links, parameters)
+        members = [tuple(np.unique(finer.message[flat.stage == index]).tolist()) for index in range(len(stages))]
+        if not found.crowded(members):
+            break
+        best = found, finer
+    return best
+
+
+def _shares_of(devices: int, parameters: NetworkParameters) -> list[int]:
+    """How many devices in a row to tell apart, coarsest first. Marks strike single messages, so DCQCN needs all."""
+    if parameters.congestion_control is CongestionControl.DCQCN:
+        return [devices]
+    return [size for size in range(1, devices + 1) if devices % size == 0]
 
 
 def _expand(

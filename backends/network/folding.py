@@ -61,12 +61,12 @@ def _dense(words: Words) -> Integers:
     return np.unique(words, return_inverse=True)[1].astype(np.int64)
 
 
-def refine(traffic: Traffic, ranks: int) -> Classes:
+def refine(traffic: Traffic, ranks: int, colours: Integers | None = None) -> Classes:
     """The coarsest partition found in which equal colours stay equal; singletons where it takes too long."""
     messages, links = len(traffic.source), len(traffic.link_colour)
     message = _mix(traffic.colour.astype(np.uint64), 1)
     link = _mix(traffic.link_colour.astype(np.uint64), 2)
-    rank = np.ones(ranks, dtype=np.uint64)
+    rank = np.ones(ranks, dtype=np.uint64) if colours is None else _mix(colours.astype(np.uint64), 17)
     hop = traffic.hop.astype(np.uint64)
     count = 0
     for _ in range(_ROUNDS):
@@ -84,6 +84,18 @@ def refine(traffic: Traffic, ranks: int) -> Classes:
             return Classes(_dense(message), _dense(link), _dense(rank))
         count = found
     return Classes(*(np.arange(size, dtype=np.int64) for size in (messages, links, ranks)))
+
+
+def in_order(classes: Classes) -> Classes:
+    """The same with messages and ranks numbered by their first members, so that things happen in a fixed order."""
+    return Classes(_by_first(classes.message), classes.link, _by_first(classes.rank))
+
+
+def _by_first(classes: Integers) -> Integers:
+    firsts = np.unique(classes, return_index=True)[1]
+    place = np.empty(len(firsts), dtype=np.int64)
+    place[np.argsort(firsts)] = np.arange(len(firsts))
+    return place[classes]
 
 
 def same_pairs(traffic: Traffic, classes: Integers) -> Integers:

@@ -12,6 +12,7 @@ from backends.network.algorithms import Stage
 from backends.network.collective import Collective, CollectiveTiming
 from backends.network.compiler import compile_stages
 from backends.network.engine import Engine
+from backends.network.packet_engine import PacketEngine
 from backends.network.parameters import ChunkOrder, NetworkParameters
 from backends.network.planning import chosen_algorithm, schedule, variants
 from backends.network.topology import Topology
@@ -66,7 +67,10 @@ class NetworkModel:
         if not lanes:
             return CollectiveTiming(0.0, {}, -1, name)
         compiled = compile_stages(stages, lanes, self.topology, self.parameters)
-        seconds = Engine(compiled.program, compiled.rates).run()
+        if compiled.trains:
+            seconds = PacketEngine(compiled.program, compiled.trains, self.parameters).run()
+        else:
+            seconds = Engine(compiled.program, compiled.rates).run()
         return CollectiveTiming(seconds, compiled.link_bytes, self._fullest(compiled.link_bytes), name)
 
     def _append(self, collective: Collective, pause: float, stages: list[Stage], lanes: list[list[int]]) -> str:
