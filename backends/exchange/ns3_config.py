@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from backends.network.parameters import CongestionControl
@@ -108,8 +109,8 @@ def read_ns3_config(path: Path) -> Ns3Config:
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise BadInputError(f"{path} cannot be read: {error.strerror}", "name a file that exists") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{path} cannot be read: {error}", "name a text file that exists") from error
     values: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         key, _, value = line.strip().partition(" ")
@@ -130,7 +131,8 @@ def _check_figures(config: Ns3Config) -> None:
     for name in _MAPS:
         try:
             count = int(config.values.get(name, "0").split()[0])
-            complete = len(config.thresholds(name)) == count
+            found = config.thresholds(name)
+            complete = len(found) == count and all(0 < float(value) < inf for value in found.values())
         except ValueError:
             complete = False
         if not complete:

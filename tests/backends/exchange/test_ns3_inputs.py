@@ -181,6 +181,8 @@ def test_the_configuration_must_exist(tmp_path: Path) -> None:
         ("CC_MODE dcqcn\n", "CC_MODE is 'dcqcn'"),
         ("KMIN_MAP 2 400000000000 800\n", "KMIN_MAP"),
         ("PMAX_MAP 1 fast 0.2\n", "PMAX_MAP"),
+        ("PMAX_MAP 1 400000000000 0.2.\n", "PMAX_MAP"),
+        ("KMAX_MAP 1 400000000000 0\n", "KMAX_MAP"),
     ],
 )
 def test_malformed_configurations(text: str, words: str, tmp_path: Path) -> None:
