@@ -135,6 +135,7 @@ def run_row(store: Store, run: RunRecord) -> dict[str, Any]:
     return {
         "id": run.id,
         "created": run.created.isoformat(),
+        "kind": run.kind,
         "status": run.status.value,
         "workload": run.workload.get("model_family"),
         "phase": run.workload.get("phase"),
@@ -195,7 +196,9 @@ def _remarks(summary: dict[str, Any]) -> list[str]:
         found.append(f"front trials {names}; `ccl-search pareto {summary['run_id']}`")
     if summary["infeasible"]:
         bounds = " or ".join(summary["limits"])
-        found.append(f"{summary['infeasible']} trials ran but break {bounds}; they are no candidates")
+        many = summary["infeasible"] > 1
+        told = f"{summary['infeasible']} trial{'s' if many else ''} ran but break{'' if many else 's'} {bounds}"
+        found.append(f"{told}; {'they are no candidates' if many else 'it is no candidate'}")
     return [*found, *(f"warning: {text}" for text in summary["warnings"])]
 
 

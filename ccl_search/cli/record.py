@@ -22,7 +22,15 @@ def list_runs(home: HomeOption = None, as_json: JsonFlag = False) -> None:
         return
     heads = ["run", "status", "workload", "phase", "framework", ">XPUs", "proposer", "target", ">trials", ">best"]
     keys = ["id", "status", "workload", "phase", "framework", "xpus", "proposer", "target", "trials", "best_score"]
-    print_table("runs", [f"{head}!" for head in heads], [[_cell(row[key]) for key in keys] for row in rows])
+    shown = [{**row, "status": _status(row)} for row in rows]
+    print_table("runs", [f"{head}!" for head in heads], [[_cell(row[key]) for key in keys] for row in shown])
+
+
+def _status(row: dict[str, Any]) -> str:
+    """The run's status; of one that is no search of this store's own, what it is."""
+    if row["kind"] == "search":
+        return str(row["status"])
+    return str(row["kind"]) if row["status"] == "finished" else f"{row['kind']}, {row['status']}"
 
 
 def show(

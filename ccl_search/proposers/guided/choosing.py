@@ -107,7 +107,8 @@ def explain(choice: Choice, context: ProposalContext) -> str:
     head = f"best is trial {best.number}; {_bottleneck(best)}. Change {', '.join(changes)}; expect {choice.step:.4g} s"
     if choice.gain is None or context.pareto is None:
         return head
-    return f"the front has {len(context.pareto.front)} points; this one should add most to it. {head}"
+    count = len(context.pareto.front)
+    return f"the front has {count} point{'' if count == 1 else 's'}; this one should add most to it. {head}"
 
 
 def _boldness(context: ProposalContext) -> float:

@@ -56,6 +56,13 @@ def test_an_imported_run_is_the_published_one(home: Path, original: Path, cli: C
     assert {name for name in first if again[name] != first[name]} == {"manifest.yaml"}
 
 
+def test_the_list_tells_an_imported_run_from_ones_own(original: Path, cli: Cli) -> None:
+    cli("import", str(original))
+
+    assert cli("list", "--json").document[0]["kind"] == "imported"
+    assert " imported " in cli("list").err
+
+
 def test_the_same_folder_is_not_imported_twice(original: Path, cli: Cli) -> None:
     assert cli("import", str(original)).code == 0
 
