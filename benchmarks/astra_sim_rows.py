@@ -61,12 +61,14 @@ def main() -> None:
     for table in given.tables:
         chosen = _chosen(table, given.limit, given.max_seconds, given.seed)
         counts: Counter[str] = Counter()
-        for row in chosen:
-            outcome = compare(given.inputs, row)
-            counts[outcome.what] += 1
-            if outcome.what not in ("exact", "agreed error"):
-                print(f"  {outcome.what}: {_name(row)}: {outcome.text}", flush=True)
-        print(f"{table.name}: {len(chosen)} rows, {dict(counts)}", flush=True)
+        try:
+            for row in chosen:
+                outcome = compare(given.inputs, row)
+                counts[outcome.what] += 1
+                if outcome.what not in ("exact", "agreed error"):
+                    print(f"  {outcome.what}: {_name(row)}: {outcome.text}", flush=True)
+        finally:
+            print(f"{table.name}: {counts.total()} of {len(chosen)} rows, {dict(counts)}", flush=True)
 
 
 def _chosen(table: Path, limit: int | None, most_s: float, seed: int) -> list[dict[str, str]]:
