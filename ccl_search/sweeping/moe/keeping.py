@@ -20,6 +20,7 @@ NAME = "moe-study"
 BACKEND = "flow/moe-study"
 """The built-in network with the study's own definitions of layers and GPU times; not the dry run of its environment."""
 _ENVIRONMENT = "h100-32"
+_SPACE = "moe-study-mappings"
 
 
 def keep(store: Store, found: Experiment) -> dict[str, str]:
@@ -32,7 +33,7 @@ def keep(store: Store, found: Experiment) -> dict[str, str]:
 
 
 def _keep(store: Store, found: Experiment, key: str, workload: str) -> str:
-    source = ProblemSource(workload=workload, environment=_ENVIRONMENT, framework="command", space=NAME)
+    source = ProblemSource(workload=workload, environment=_ENVIRONMENT, framework="command", space=_SPACE)
     problem = resolve(source)
     record = Record.create(store, problem, SearchSettings(), {"study": NAME, "mapping": found.mapping})
     cells = found.results.model(key).cells
@@ -48,7 +49,7 @@ def _keep(store: Store, found: Experiment, key: str, workload: str) -> str:
 
 
 def config_of(cell: Cell, found: Experiment) -> dict[str, Any]:
-    """The point of the space `moe-study` that a cell is."""
+    """The point of the space `moe-study-mappings` that a cell is."""
     tensor, expert = found.study.pair(cell.algorithm)
     return {
         "tp": cell.tp,

@@ -59,7 +59,7 @@ def made_up() -> experiment.Experiment:
 def test_a_page_keeps_the_text_around_its_tables(tmp_path: Path) -> None:
     found = made_up()
     path = tmp_path / "study.md"
-    path.write_text(f"# Mine\n\nbefore\n\n{page.BEGIN}\nold\n{page.END}\n\nafter\n", encoding="utf-8")
+    path.write_text(f"# Mine\n\nbefore\n\n{page.BEGIN}\nthe former table\n{page.END}\n\nafter\n", encoding="utf-8")
 
     page.write(found, path)
     once = path.read_text(encoding="utf-8")
@@ -68,7 +68,7 @@ def test_a_page_keeps_the_text_around_its_tables(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == once
     assert once.startswith("# Mine\n\nbefore\n")
     assert once.endswith("after\n")
-    assert "old" not in once
+    assert "the former table" not in once
     assert "| topology 6 |" in once
     bare = tmp_path / "bare.md"
     bare.write_text("nothing here\n", encoding="utf-8")
