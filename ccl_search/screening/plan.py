@@ -66,6 +66,11 @@ def resolve(text: str, check: float, target: Target, home: Path | None = None) -
         raise BadInputError(
             f"--screen {text}: {screen.name} is no dry run", "screen with dry-run, or a file of its kind"
         )
+    if screen.backend != "flow":
+        raise BadInputError(
+            f"--screen {text}: {screen.name} simulates with {screen.backend}, screens with flow only",
+            "screen with dry-run, or a file without a backend",
+        )
     fitted = screen.calibration or target.calibration
     factor, basis = allowed_error(fitted)
     return ScreenPlan(screen.name, candidates, check, fitted.calibration if fitted else UNCALIBRATED, factor, basis)

@@ -118,3 +118,9 @@ def test_a_backend_goes_with_the_bundled_dry_run_only() -> None:
         targets.with_backend("site.yaml", "astra-sim")
     with pytest.raises(BadInputError, match="no backend is called 'nope'"):
         targets.with_backend("dry-run", "nope")
+
+
+def test_a_screen_does_not_pass_for_astra_sim(cli: Cli) -> None:
+    found = cli(*_RUN, "--screen", "dry-run-astra-sim")
+    assert found.code == 2
+    assert "screens with flow only" in found.err
