@@ -131,3 +131,32 @@ def test_a_metric_without_a_value_proves_nothing() -> None:
 
     assert len(found) == 1
     assert "cannot be checked" in found[0]
+
+
+def test_in_another_space_what_names_none_of_its_knobs_is_left_out() -> None:
+    other = resolve(ProblemSource(framework="megatron-lm")).space
+    texts = ("tp <= 4", "dp_shard >= 2", "pipeline_schedule == '1f1b'", "peak_memory_gb <= 38", "num_xpus <= 8")
+
+    assert constraints.kept_in(texts, problem().space) == texts
+    assert constraints.kept_in(texts, other) == tuple(text for text in texts if not text.startswith("dp_shard"))
+    assert constraints.kept_in(("pipeline_schedule <= 4",), other) == ()
+    assert [rule.name for rule in constraints.rules_for(texts, other).rules] == [
+        "tp <= 4",
+        "pipeline_schedule == '1f1b'",
+        "num_xpus <= 8",
+    ]
+    assert constraints.rules_for(texts, other).limits == ()
+
+
+def test_a_rule_that_a_space_has_is_not_added_again() -> None:
+    bounds = parse(("tp <= 4", "num_xpus <= 8"), problem().space)
+    once = bounds.applied_to(problem().space)
+
+    assert len(once.constraints) == len(problem().space.constraints) + 2
+    assert bounds.applied_to(once) == once
+
+
+def test_portability_can_be_bounded() -> None:
+    (found,) = parse(("portability >= 0.9",), problem().space).limits
+
+    assert (found.allows(0.9), found.allows(0.89), found.margin_sign) == (True, False, -1)
