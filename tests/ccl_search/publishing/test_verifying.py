@@ -68,7 +68,7 @@ FORGERIES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "unlisted file": (lambda f: (f / "trials/01/extra.bin").write_bytes(b"x"), "trials/01/extra.bin", "not listed"),
     "missing file": (lambda f: (f / "trials/01/card.yaml").unlink(), "trials/01/card.yaml", "is missing"),
     "config": (
-        lambda f: made.edit_json(f, "trials/01/trial.json", lambda d: d["config"].update(micro_batch_size=2)),
+        lambda f: made.edit_json(f, "trials/01/trial.json", lambda d: d["config"].update(micro_batch_size=7)),
         "trials/01/policy.py",
         "config of the policy",
     ),
