@@ -176,7 +176,7 @@ def _scored(entries: list[Entry], objective: Objective) -> tuple[list[Entry], Ob
         if objective.needs_baseline and complete:
             objective = objective.with_baseline(values)
         scored = entry.trial.score is not None and complete and not objective.needs_baseline
-        if entry.trial.state is TrialState.SUCCEEDED and entry.trial.score is not None and not scored:
+        if entry.sources and entry.trial.state is TrialState.SUCCEEDED and entry.trial.score is not None and not scored:
             raise BadInputError(
                 f"trial {entry.number} has no value for {objective.name} any more when its traces are rewritten",
                 f"publish without --redact-operators ({FailureClass.METRIC_ERROR.value})",

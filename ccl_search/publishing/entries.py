@@ -115,12 +115,15 @@ def trace_data(source: Path, path: str, rewriter: TraceRewriter | None) -> bytes
 
 
 def remeasured(entry: Entry, rewriter: TraceRewriter, subject: Subject) -> Entry:
-    """The entry with its metrics computed from its rewritten traces, and no score yet."""
+    """The entry with its metrics computed from its rewritten traces, and no score yet.
+
+    Without a trace it has no metrics either: values of a trace as it was say what rewriting it should hide.
+    """
     if entry.trial.state is not TrialState.SUCCEEDED:
         return replace(entry, metrics={}, score=None)
     plan = entry.trial.parallel_plan()
     if plan is None or not entry.sources:
-        return entry
+        return replace(entry, metrics={}, score=None)
     with tempfile.TemporaryDirectory(prefix="ccl-search-") as place:
         for path, source in entry.sources.items():
             target = Path(place) / path

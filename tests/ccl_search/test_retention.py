@@ -237,6 +237,20 @@ def test_what_is_gone_is_said_where_it_is_needed(cli: Cli, tmp_path: Path) -> No
     assert all("only its hash is published" in finding["what"] for finding in checked.document["findings"])
 
 
+def test_values_of_a_trace_that_is_gone_are_not_published_where_times_are_perturbed(cli: Cli, tmp_path: Path) -> None:
+    done = cli("run", "--iterations", "3", "--proposer", "random", "--keep-traces", "best", "--json").document
+    out = tmp_path / "out"
+    assert cli("publish", done["run_id"], str(out), "--anonymise", "--perturb").code == 0
+    kinds = {}
+    for folder in sorted((out / "trials").iterdir()):
+        facts = json.loads((folder / "trial.json").read_text())
+        if facts["state"] == "succeeded":
+            kinds[facts["number"]] = (facts["score"] is None, (folder / "metrics.json").exists())
+    assert kinds.pop(done["best"]["trial"]) == (False, True)
+    assert kinds and set(kinds.values()) == {(True, False)}
+    assert cli("verify", str(out)).code == 5
+
+
 # --- store prune ----------------------------------------------------------------------------------------------------
 
 
