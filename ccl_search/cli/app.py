@@ -8,66 +8,52 @@ from typing import Annotated
 
 import typer
 
-from ccl_search.cli import (
-    calibrate,
-    catalogue,
-    cleanup,
-    compare,
-    doctor,
-    export,
-    importing,
-    metrics,
-    pareto,
-    policies,
-    publish,
-    record,
-    replay,
-    rescore,
-    run,
-    script,
-    simulate,
-    store,
-    sweep,
-    validate,
-    verify,
-)
+from ccl_search.cli.lazy import Verb, root_of
 from runs.errors import CclSearchError
 
+_SEARCH, _READ, _REUSE, _INPUT, _SITE = "Search", "Read the record", "Reuse and share", "What goes in", "Machines"
+_VERBS = (
+    Verb(_SEARCH, "run", "run:run", "Search for the best config of a workload on an environment."),
+    Verb(_SEARCH, "resume", "run:resume", "Go on with an interrupted run, or with a finished one under other budgets."),
+    Verb(_SEARCH, "simulate", "simulate:app", "Simulate one step of one config: time, memory, busiest links."),
+    Verb(
+        _SEARCH, "sweep", "sweep:sweep", "Simulate every config of a space, or a sample, and show what each knob does."
+    ),
+    Verb(_READ, "list", "record:list_runs", "List the runs of the store, newest first."),
+    Verb(_READ, "show", "record:show", "Show a run: every trial, its score, and why it failed; or all of one trial."),
+    Verb(_READ, "best", "record:best", "Show the best trial of a run: config, score, metrics, policy."),
+    Verb(_READ, "pareto", "pareto:pareto", "Show the Pareto front of a run, its hypervolume and its knee."),
+    Verb(
+        _READ, "compare", "compare:compare", "Compare runs: step time, tokens/s, cost, trials to the best, and knobs."
+    ),
+    Verb(_READ, "rescore", "rescore:rescore", "Score a run again under another objective, without running anything."),
+    Verb(_READ, "export", "export:export", "Export a run as csv, parquet, json, benchmark entries or an Optuna study."),
+    Verb(_READ, "store", "store:app", "What the store keeps on the disk."),
+    Verb(_REUSE, "publish", "publish:publish", "Write a run to a folder that stands on its own."),
+    Verb(_REUSE, "verify", "verify:verify", "Check what a published folder claims against its evidence."),
+    Verb(_REUSE, "import", "importing:import_", "Bring a published search, or CCL-Bench entries, into the store."),
+    Verb(
+        _REUSE, "replay", "replay:replay", "Run a published policy on another cluster, and judge whether it transfers."
+    ),
+    Verb(_REUSE, "policies", "policies:app", "List published policies, and check how far one carries."),
+    Verb(_INPUT, "workloads", "catalogue:workloads", "List the bundled workloads."),
+    Verb(_INPUT, "environments", "catalogue:environments", "List the bundled environments."),
+    Verb(_INPUT, "validate", "validate:app", "Check cards, spaces, entries and policies."),
+    Verb(_INPUT, "metrics", "metrics:app", "List the metric tools, and measure traces."),
+    Verb(_SITE, "targets", "catalogue:targets", "List the places where configs can run."),
+    Verb(_SITE, "script", "script:script", "Print the exact script of one config; nothing is started or written."),
+    Verb(_SITE, "doctor", "doctor:doctor", "Check what works on this machine and on a target."),
+    Verb(_SITE, "calibrate", "calibrate:calibrate", "Fit the simulator's factors to measured trials."),
+    Verb(_SITE, "cleanup", "cleanup:cleanup", "Find what a search has left on a target, and delete it."),
+)
 app = typer.Typer(
     name="ccl-search",
+    cls=root_of(_VERBS),
     help="Search how an LLM workload is best deployed on a cluster, and keep the evidence of every trial.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-_SEARCH, _READ, _REUSE, _INPUT, _SITE = "Search", "Read the record", "Reuse and share", "What goes in", "Machines"
-
-app.command("run", rich_help_panel=_SEARCH)(run.run)
-app.command("resume", rich_help_panel=_SEARCH)(run.resume)
-app.add_typer(simulate.app, name="simulate", rich_help_panel=_SEARCH)
-app.command("sweep", rich_help_panel=_SEARCH)(sweep.sweep)
-app.command("list", rich_help_panel=_READ)(record.list_runs)
-app.command("show", rich_help_panel=_READ)(record.show)
-app.command("best", rich_help_panel=_READ)(record.best)
-app.command("pareto", rich_help_panel=_READ)(pareto.pareto)
-app.command("compare", rich_help_panel=_READ)(compare.compare)
-app.command("rescore", rich_help_panel=_READ)(rescore.rescore)
-app.command("export", rich_help_panel=_READ)(export.export)
-app.command("publish", rich_help_panel=_REUSE)(publish.publish)
-app.command("verify", rich_help_panel=_REUSE)(verify.verify)
-app.command("import", rich_help_panel=_REUSE)(importing.import_)
-app.command("replay", rich_help_panel=_REUSE)(replay.replay)
-app.add_typer(policies.app, name="policies", rich_help_panel=_REUSE)
-app.command("workloads", rich_help_panel=_INPUT)(catalogue.workloads)
-app.command("environments", rich_help_panel=_INPUT)(catalogue.environments)
-app.add_typer(validate.app, name="validate", rich_help_panel=_INPUT)
-app.add_typer(metrics.app, name="metrics", rich_help_panel=_INPUT)
-app.command("targets", rich_help_panel=_SITE)(catalogue.targets)
-app.command("script", rich_help_panel=_SITE)(script.script)
-app.command("doctor", rich_help_panel=_SITE)(doctor.doctor)
-app.command("calibrate", rich_help_panel=_SITE)(calibrate.calibrate)
-app.add_typer(store.app, name="store", rich_help_panel=_READ)
-app.command("cleanup", rich_help_panel=_SITE)(cleanup.cleanup)
 
 
 @app.callback()

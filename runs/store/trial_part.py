@@ -14,7 +14,6 @@ from runs.metric import MetricValue
 from runs.objective import Objective
 from runs.plan import ParallelPlan
 from runs.space import config_key
-from runs.store import statements
 from runs.store.checks import check_outcome, check_proposal, check_relative, objective_name
 from runs.store.encoding import clean, dump, redact, refuse_secrets
 from runs.store.errors import StoreError
@@ -22,6 +21,21 @@ from runs.store.part import Part, attempt_row, execute, now, require_run, run_ro
 from runs.store.records import NewTrial, Timings, TraceFile, TrialOutcome
 from runs.store.run_part import store_policy
 from runs.store.screening_part import add_screening
+from runs.store.statements import (
+    ATTEMPT,
+    HOURS,
+    LAUNCHED,
+    NEW_ATTEMPT,
+    NEW_SCORE,
+    NEW_TRACE,
+    NEW_TRIAL,
+    NEW_VALUE,
+    NEXT_ATTEMPT,
+    NEXT_NUMBER,
+    STATE,
+    TRIAL,
+    VERSIONS,
+)
 from runs.store.tables import LlmCallRow, MetricRow, TraceRow, TrialRow
 from runs.trial import Execution, FailureClass, TrialState
 
@@ -45,8 +59,8 @@ class TrialPart(Part):
             policy = None
             if trial.policy_source is not None:
                 policy = store_policy(session, trial.policy_source, trial.parent_policy)
-            number = int(execute(session, statements.NEXT_NUMBER, {"run": run_id}).scalar_one())
-            key = _new_key(execute(session, statements.NEW_TRIAL, _new_trial(trial, run_id, number, policy)))
+            number = int(execute(session, NEXT_NUMBER, {"run": run_id}).scalar_one())
+            key = _new_key(execute(session, NEW_TRIAL, _new_trial(trial, run_id, number, policy)))
             _claim_calls(session, run_id, key, trial.llm_calls)
             if trial.screening is not None:
                 add_screening(session, key, trial.screening)
@@ -83,9 +97,9 @@ class TrialPart(Part):
             moment = now()
             given = {name: text for name, text in texts.items() if text}
             running = {"state": TrialState.RUNNING.value, **given}
-            execute(session, statements.LAUNCHED, {"key": key, "moment": moment, **running})
-            attempt = int(execute(session, statements.NEXT_ATTEMPT, {"key": key}).scalar_one())
-            execute(session, statements.NEW_ATTEMPT, _new_attempt(key, attempt, moment))
+            execute(session, LAUNCHED, {"key": key, "moment": moment, **running})
+            attempt = int(execute(session, NEXT_ATTEMPT, {"key": key}).scalar_one())
+            execute(session, NEW_ATTEMPT, _new_attempt(key, attempt, moment))
             return attempt
 
     def set_handle(
@@ -111,7 +125,7 @@ class TrialPart(Part):
     def _change_attempt(self, run_id: str, number: int, attempt: int, values: dict[str, Any], *, durable: bool) -> None:
         with self._database.transaction(durable=durable) as session:
             place = {"of_run": run_id, "of_trial": number, "of_attempt": attempt}
-            if execute(session, statements.ATTEMPT, {**place, **values}).rowcount == 0:
+            if execute(session, ATTEMPT, {**place, **values}).rowcount == 0:
                 attempt_row(session, run_id, number, attempt)
 
     def finish_trial(self, run_id: str, number: int, outcome: TrialOutcome, *, durable: bool = True) -> None:
@@ -129,7 +143,7 @@ class TrialPart(Part):
             _add_traces(session, key, outcome.traces)
             if outcome.score is not None:
                 values.update(_add_score(session, run_id, key, outcome.score, outcome.objective))
-            execute(session, statements.TRIAL, {"key": key, **values})
+            execute(session, TRIAL, {"key": key, **values})
 
     def rescore_trial(
         self,
@@ -160,7 +174,7 @@ class TrialPart(Part):
             if score is not None:
                 values = _add_score(session, run_id, key, score, objective)
                 values |= {"state": TrialState.SUCCEEDED.value, "failure": None}
-            execute(session, statements.TRIAL, {"key": key, **values})
+            execute(session, TRIAL, {"key": key, **values})
 
     def add_metric_values(self, run_id: str, number: int, values: Iterable[MetricValue]) -> None:
         """Store metric values; one of the same name and version replaces the earlier, other versions stay."""
@@ -260,7 +274,7 @@ def _claim_calls(session: Session, run_id: str, trial: int, calls: Sequence[int]
 
 
 def _open_key(session: Session, run_id: str, number: int) -> int:
-    found: Any = execute(session, statements.STATE, {"run": run_id, "trial": number}).first()
+    found: Any = execute(session, STATE, {"run": run_id, "trial": number}).first()
     if found is None:
         return _key(trial_row(session, run_id, number))
     _refuse_ended(run_id, number, found[1])
@@ -304,7 +318,7 @@ def _timing_columns(timings: Timings) -> dict[str, Any]:
 
 
 def _hours(session: Session, trial: int) -> float | None:
-    hours = execute(session, statements.HOURS, {"key": trial}).scalars().all()
+    hours = execute(session, HOURS, {"key": trial}).scalars().all()
     known = [value for value in hours if value is not None]
     return math.fsum(known) if hours and len(known) == len(hours) else None
 
@@ -313,12 +327,12 @@ def _put_metrics(session: Session, trial: int, values: Iterable[MetricValue]) ->
     new = {(value.name, value.version): value for value in values}
     if not new:
         return
-    stored: Sequence[Any] = execute(session, statements.VERSIONS, {"key": trial}).all()
+    stored: Sequence[Any] = execute(session, VERSIONS, {"key": trial}).all()
     replaced = [key for key, name, version in stored if (name, version) in new]
     if replaced:
         execute(session, delete(MetricRow).where(col(MetricRow.id).in_(replaced)))
     moment = now()
-    execute(session, statements.NEW_VALUE, [_metric_row(trial, value, moment) for value in new.values()])
+    execute(session, NEW_VALUE, [_metric_row(trial, value, moment) for value in new.values()])
 
 
 def _metric_row(trial: int, value: MetricValue, created: str) -> dict[str, Any]:
@@ -347,14 +361,14 @@ def _add_score(session: Session, run_id: str, trial: int, score: float, objectiv
     else:
         definition, name = dump(objective.as_dict(), "objective"), objective.name
     row = {"trial_id": trial, "objective": name, "definition": definition, "score": score, "created": now()}
-    execute(session, statements.NEW_SCORE, row)
+    execute(session, NEW_SCORE, row)
     return {"score": score, "objective": name}
 
 
 def _add_traces(session: Session, trial: int, files: Iterable[TraceFile]) -> None:
     rows = [_trace_row(trial, file) for file in files]
     if rows:
-        execute(session, statements.NEW_TRACE, rows)
+        execute(session, NEW_TRACE, rows)
 
 
 def _trace_row(trial: int, file: TraceFile) -> dict[str, Any]:

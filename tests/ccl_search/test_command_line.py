@@ -1,0 +1,53 @@
+"""The root of the command line: what it lists, loads and leaves alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import typer
+
+from ccl_search.cli.app import app
+from ccl_search.cli.document import commands
+from tests.ccl_search.cli import ENTRY, ROOT, Cli
+
+GROUP: Any = typer.main.get_command(app)
+VERBS = list(GROUP.commands.verbs.values())
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=[verb.name for verb in VERBS])
+def test_every_command_of_the_list_is_there(verb: Any) -> None:
+    command = verb.load()
+
+    assert command.name == verb.name
+    assert command.help and verb.help.endswith(".") and len(verb.help) <= 80
+    assert "--install-completion" not in {name for option in command.params for name in option.opts}
+
+
+def test_the_help_lists_every_command_in_its_panel(cli: Cli) -> None:
+    text = cli("--help").out
+
+    for verb in VERBS:
+        below = text.partition(f"\n{verb.panel}:\n")[2].partition("\n\n")[0]
+        assert f"  {verb.name} " in below
+    assert "--version" in text and "--install-completion" in text
+    assert len({path for path, _ in commands(app)}) > len(VERBS)
+
+
+def test_the_help_loads_no_command_and_no_rich() -> None:
+    at_exit = "import atexit, sys; atexit.register(lambda: print(sorted(sys.modules)))"
+    code = f"{at_exit}; sys.argv = ['ccl-search', '--help']; {ENTRY}"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+
+    loaded = found.stdout.splitlines()[-1]
+    assert "'ccl_search.cli.app'" in loaded
+    for name in ("rich.console", "rich.markdown", "ccl_search.cli.run", "ccl_search.cli.metrics", "yaml", "pydantic"):
+        assert f"'{name}'" not in loaded
+
+
+def test_a_name_that_is_no_command_is_answered_with_the_nearest(cli: Cli) -> None:
+    result = cli("rnu")
+
+    assert result.code == 2 and "Did you mean 'run'?" in result.err
