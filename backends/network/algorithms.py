@@ -19,7 +19,8 @@ class Stage:
 
     A rank sends its messages of a round once it has received all that earlier rounds address to it. `reduces`: the
     receiver reduces what arrives; `one_by_one`: buffer after buffer, as a tree node does with its children. `delay` are
-    seconds that every sender spends before it sends.
+    seconds that every sender spends before it sends. `reduced` is the share of a message that the reduction is charged
+    with.
     """
 
     messages: tuple[Transfer, ...]
@@ -27,6 +28,7 @@ class Stage:
     reduces: bool = False
     one_by_one: bool = False
     delay: float = 0.0
+    reduced: float = 1.0
 
 
 Schedule = list[Stage]
@@ -91,6 +93,8 @@ def halving_doubling(kind: Kind, size: float, group: Group) -> Schedule:
     """Recursive vector halving, distance doubling, and back (Thakur et al. 2005); all-to-all over a hypercube.
 
     An all-reduce of other than a power of two ranks folds the rest into the first ranks and unfolds it at the end.
+    Where reductions take time (as in ASTRA-sim), each step is charged with the next, smaller message, the last with
+    nothing.
     """
     power = 1 << (len(group).bit_length() - 1)
     core, rest = group[:power], group[power:]
@@ -103,7 +107,10 @@ def halving_doubling(kind: Kind, size: float, group: Group) -> Schedule:
         return _spread(size, core)
     if kind == "all_to_all":
         return [Stage(_exchange(core, 1 << k, size / 2)) for k in levels]
-    down = [Stage(_exchange(core, 1 << k, size / (2 << k)), reduces=True) for k in levels]
+    down = [
+        Stage(_exchange(core, 1 << k, size / (2 << k)), reduces=True, reduced=0.5 if k + 1 < len(levels) else 0.0)
+        for k in levels
+    ]
     up = [Stage(_exchange(core, 1 << k, size / (2 << k))) for k in reversed(levels)]
     fold = [Stage(tuple((rank, core[i], size) for i, rank in enumerate(rest)), reduces=True)] if rest else []
     unfold = [Stage(tuple((core[i], rank, size) for i, rank in enumerate(rest)))] if rest else []

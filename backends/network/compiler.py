@@ -214,7 +214,7 @@ def _program(
                 target=int(classes.rank[traffic.target[first]]),
                 work=packets(nbytes, parameters),
                 tail=tail(nbytes, route, back, parameters),
-                reduce=arrivals * 3 * nbytes / parameters.reduce_bandwidth if stage.reduces else 0.0,
+                reduce=arrivals * 3 * stage.reduced * nbytes / parameters.reduce_bandwidth if stage.reduces else 0.0,
                 one_by_one=stage.one_by_one,
                 delay=stage.delay + parameters.step_seconds,
                 connection=int(connections[classes.message[first]]),
