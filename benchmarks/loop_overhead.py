@@ -20,13 +20,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from rich.console import Console
 
-from ccl_search import ProblemSource, Search, SearchSettings, create, feasibility, open_store, repeats, targets, trial_files
+from ccl_search import ProblemSource, SearchSettings, create, feasibility, open_store, repeats, targets, trial_files
 from ccl_search.cli.progress import LiveTable
 from ccl_search.execution import Executor
+from ccl_search.proposers.base import TrialView
+from ccl_search.search import Search
 
 EXCLUDED = ("proposer", "launch", "metrics")
 STORE = ("add_trial", "prepare_trial", "begin_attempt", "set_handle", "finish_attempt", "finish_trial", "totals")
@@ -87,32 +90,33 @@ def trials(iterations: int, proposer: str, seed: int = 0, workload: str | None =
     console = Console(file=io.StringIO(), width=200)
     with tempfile.TemporaryDirectory(prefix="loop-overhead-") as home, open_store(home, write=True) as store:
         settings = SearchSettings(iterations=iterations, proposer=proposer, seed=seed)
-        observer = LiveTable(console, lambda run: store.totals(run).known_llm_cost_usd)
-        search = create(ProblemSource(workload=workload), settings, store, observer=observer)
+        table = Watching(console, lambda run: store.totals(run).known_llm_cost_usd)
+        search = create(ProblemSource(workload=workload), settings, store, observer=table)
         executor = Executor(targets.launcher(search.target), search.interrupt)
-        return _watched(search, executor)
+        undo = _instrument(table.clocks, search, executor)
+        try:
+            search.run(executor)
+        finally:
+            for restore in undo:
+                restore()
+        return table.trials
 
 
-def _watched(search: Search, executor: Executor) -> list[dict[str, Cost]]:
-    clocks, found = Clocks(), []
-    undo = _instrument(clocks, search, executor)
-    settle, began = search._settle, now()
+class Watching(LiveTable):
+    """The table of a search, which also takes the time from the end of one trial to the end of the next."""
 
-    def settled(*args: Any) -> Any:
-        nonlocal began
-        view = settle(*args)
-        found.append(_of_trial(dict(clocks.parts), now() - began))
-        clocks.parts.clear()
-        began = now()
-        return view
+    def __init__(self, console: Console, cost: Callable[[str], Decimal]) -> None:
+        super().__init__(console, cost)
+        self.clocks = Clocks()
+        self.trials: list[dict[str, Cost]] = []
+        self.began = now()
 
-    search._settle = settled  # type: ignore[method-assign]
-    try:
-        search.run(executor)
-    finally:
-        for restore in undo:
-            restore()
-    return found
+    def trial_finished(self, trial: TrialView) -> None:
+        """Show the trial, and close its account."""
+        super().trial_finished(trial)
+        self.trials.append(_of_trial(dict(self.clocks.parts), now() - self.began))
+        self.clocks.parts.clear()
+        self.began = now()
 
 
 def _instrument(clocks: Clocks, search: Search, executor: Executor) -> list[Callable[[], None]]:
