@@ -116,6 +116,7 @@ def trial_detail(store: Store, trial: TrialRecord) -> dict[str, Any]:
         "fidelity": trial.fidelity.value if trial.fidelity else None,
         "backend": trial.backend,
         "provenance": trial.provenance,
+        "screening": _screening(store, trial),
         "seconds": vars(trial.timings),
         "xpu_hours": trial.xpu_hours,
         "policy_sha256": trial.policy_id,
@@ -127,6 +128,12 @@ def trial_detail(store: Store, trial: TrialRecord) -> dict[str, Any]:
         "attempts": [_attempt(found) for found in store.attempts(trial.run_id, trial.number)],
         "llm_calls": [_call(c) for c in store.llm_calls(trial.run_id) if c.trial == trial.number],
     }
+
+
+def _screening(store: Store, trial: TrialRecord) -> dict[str, Any] | None:
+    """What a screen said of a trial's proposal; None where none looked."""
+    found = store.screenings(trial.run_id).get(trial.number)
+    return None if found is None else vars(found)
 
 
 def run_row(store: Store, run: RunRecord) -> dict[str, Any]:

@@ -116,6 +116,9 @@ def _print_trial(document: dict[str, Any]) -> None:
     for key in ("config", "score", "num_xpus", "fidelity", "backend", "directory", "rationale"):
         if document[key] is not None:
             out.print(f"{key}: {document[key]}", soft_wrap=True)
+    if document["screening"] is not None:
+        said = document["screening"]
+        out.print(f"screen: {said['verdict']}: {said['reason']}", markup=False, soft_wrap=True)
     if document["evidence"]:
         out.print("evidence:")
         out.print(document["evidence"], markup=False, soft_wrap=True)

@@ -105,5 +105,8 @@ def test_programs_on_this_machine_are_screened_by_a_simulation(cli: Cli, tmp_pat
     screen = found.document["screen"]
     assert screen["considered"] == len(rows) >= 3
     assert screen["launched_and_measured"] == len(measured)
+    detail = cli("show", "latest", "--trial", "1", "--json").document
+    assert detail["screening"]["verdict"] in ("passed", "hopeless", "unknown")
+    assert f"screen: {detail['screening']['verdict']}: " in cli("show", "latest", "--trial", "1").err
     predicted = {number: json.loads(text)["avg_step_time"] for number, _, text, *_ in decisions(cli.home)}
     assert all(predicted[number] != pytest.approx(value) for number, value in measured.items())
