@@ -12,6 +12,7 @@ from ccl_search.cli import options
 from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json, print_table
 
 if TYPE_CHECKING:
+    from ccl_search.problem import ProblemSource
     from ccl_search.sweeping.effects import Effect
     from ccl_search.sweeping.moe.experiment import Experiment
     from ccl_search.sweeping.sweep import Sweep
@@ -121,40 +122,64 @@ def sweep(
         return
     if models is not None or sensitivity or write is not None:
         raise _bad("--models, --sensitivity and --write are for `sweep moe-study`", "leave them out")
-    from ccl_search.problem import DEFAULT_OBJECTIVE, ProblemSource
-
     if what is not None and space is not None:
         raise _bad(f"two spaces: {what} and --space {space}", "give one")
-    source = ProblemSource(
-        card=card,
-        workload=workload,
-        environment=environment,
-        framework=framework,
-        space=what or space,
-        objectives=tuple(objective or (DEFAULT_OBJECTIVE,)),
-        weights=_weights(weights),
-        baselines=_baselines(baseline),
-    )
+    source = _source(card, workload, environment, framework, what or space, objective, weights, baseline)
     choices = {"sample": sample, "seed": seed, "quick": quick, "traces": traces, "top": top}
     with _store(home) as store:
         found = _sweep(source, choices, tuple(constraint or ()), calibration, jobs, resume, store, home)
-        if out is not None:
-            from ccl_search import exporting
-
-            exporting.write(store, found.run_id, files.kind_of(out), out)
-    if plot is not None:
-        from ccl_search.sweeping.plot import draw_effects
-
-        draw_effects(found.effects, found.metric, found.unit, plot)
+        _write_files(found, store, out, plot)
     if as_json:
         print_json(found.as_dict(top))
     else:
         _show(found, top)
         _tell_files(out, plot)
-    if not found.best and not found.interrupted:
-        raise _no_result(found)
+    _end(found)
+
+
+def _source(
+    card: Path | None,
+    workload: str | None,
+    environment: str | None,
+    framework: str | None,
+    space: str | None,
+    objective: list[str] | None,
+    weights: str | None,
+    baseline: list[str] | None,
+) -> ProblemSource:
+    from ccl_search.cli.run import baseline_values, weight_numbers
+    from ccl_search.problem import DEFAULT_OBJECTIVE, ProblemSource
+
+    return ProblemSource(
+        card=card,
+        workload=workload,
+        environment=environment,
+        framework=framework,
+        space=space,
+        objectives=tuple(objective or (DEFAULT_OBJECTIVE,)),
+        weights=weight_numbers(weights),
+        baselines=baseline_values(baseline or []),
+    )
+
+
+def _write_files(found: Sweep, store: Store, out: Path | None, plot: Path | None) -> None:
+    if out is not None:
+        from ccl_search import exporting
+        from ccl_search.sweeping import files
+
+        exporting.write(store, found.run_id, files.kind_of(out), out)
+    if plot is not None:
+        from ccl_search.sweeping.plot import draw_effects
+
+        draw_effects(found.effects, found.metric, found.unit, plot)
+
+
+def _end(found: Sweep) -> None:
+    """The exit code of a stopped sweep, or of one without a result."""
     if found.interrupted:
         raise typer.Exit(130)
+    if not found.best:
+        raise _no_result(found)
 
 
 def _bad(message: str, hint: str) -> Exception:
@@ -178,20 +203,8 @@ def _store(home: str | None) -> Store:
     return assembly.open_store(home, write=True)
 
 
-def _weights(text: str | None) -> tuple[float, ...]:
-    from ccl_search.cli.run import weight_numbers
-
-    return weight_numbers(text)
-
-
-def _baselines(entries: list[str] | None) -> dict[str, float]:
-    from ccl_search.cli.run import baseline_values
-
-    return baseline_values(entries or [])
-
-
 def _sweep(
-    source: Any,
+    source: ProblemSource,
     choices: dict[str, Any],
     constraint: tuple[str, ...],
     calibration: str | None,
