@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -68,4 +68,4 @@ class MetricValue:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON: every field, with `warnings` as a list."""
-        return asdict(self) | {"warnings": list(self.warnings)}
+        return {**vars(self), "warnings": list(self.warnings)}

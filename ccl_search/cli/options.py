@@ -12,6 +12,8 @@ _HOW = "How to search"
 _BUDGET = "Budgets"
 _WHERE = "Where"
 
+CONFIG_HELP = "Knobs, as tp=4,dp=2,micro_batch_size=1; the others ask for nothing."
+Config = Annotated[str, typer.Option("--config", help=CONFIG_HELP)]
 Card = Annotated[Path | None, typer.Option(help="Workload card (CCL-Bench YAML).", rich_help_panel=_SUBJECT)]
 Workload = Annotated[
     str | None, typer.Option(help="Bundled workload, see `workloads`.", show_default="wl4", rich_help_panel=_SUBJECT)

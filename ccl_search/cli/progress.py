@@ -86,7 +86,7 @@ class LiveTable(Observer):
         if self._live is not None:
             self._live.update(self._draw())
         else:
-            self._console.print(_line(trial), markup=False, soft_wrap=True)
+            self._console.out(_line(trial), highlight=False)
 
     def _say(self, text: str) -> None:
         self._doing = text

@@ -14,9 +14,6 @@ from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json
 if TYPE_CHECKING:
     from ccl_search.scripting import Script
 
-ConfigText = Annotated[
-    str, typer.Option("--config", help="Knobs, as tp=4,dp=2,micro_batch_size=1; the others ask for nothing.")
-]
 TargetFile = Annotated[
     Path | None, typer.Option("--target", help="Target file; without one the script is for this machine.")
 ]
@@ -27,7 +24,7 @@ TimeLimit = Annotated[float, typer.Option("--time-limit", min=1, help="Longest r
 
 
 def script(
-    config: ConfigText,
+    config: options.Config,
     card: options.Card = None,
     workload: options.Workload = None,
     environment: options.Environment = None,

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from backends.timeline import SimulationResult
     from ccl_search.simulating import Simulation
 
-ConfigText = Annotated[
-    str | None, typer.Option("--config", help="Knobs, as tp=4,dp=2,micro_batch_size=1; the others ask for nothing.")
-]
+ConfigText = Annotated[str | None, typer.Option("--config", help=options.CONFIG_HELP)]
 Backend = Annotated[
     str, typer.Option(help="Simulator: flow is built in, astra-sim and astra-sim-ns3 are your own programs.")
 ]
