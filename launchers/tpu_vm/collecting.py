@@ -26,6 +26,7 @@ EXECUTION_FILE = "execution.json"
 _FETCH_S = 1800.0
 _TRIES = 3
 _PAUSE_S = 2.0
+_OF_THE_MACHINES = (FailureClass.NODE_FAILURE.value, FailureClass.PREEMPTED.value)
 _LOG_BYTES = 2**20
 
 
@@ -118,7 +119,7 @@ class Collecting:
         return read_evidence(self.folder, per_node=bool(self.state.job["command"]["per_node"]))
 
     def _verdict(self, results: dict[int, Result], evidence: Evidence, missing: dict[int, str]) -> Verdict:
-        if self.state.failure:
+        if self.state.failure and not self._ended_well(results):
             return Verdict(FailureClass(self.state.failure), self.state.reason)
         if any(result.reason == "time_limit" for result in results.values()):
             longest = max(result.seconds for result in results.values())
@@ -137,8 +138,14 @@ class Collecting:
             return Verdict(FailureClass.NODE_FAILURE, f"no result from worker {', '.join(map(str, lost))}")
         return Verdict(None)
 
+    def _ended_well(self, results: dict[int, Result]) -> bool:
+        """Every worker has a good result after all: one that was silent for too long went on by itself."""
+        if self.state.failure not in _OF_THE_MACHINES or len(results) < self.handle["nodes"]:
+            return False
+        return all(result.exit_code == 0 for result in results.values())
+
     def _seconds(self, results: dict[int, Result]) -> float | None:
-        if results and not self.state.failure:
+        if results and (not self.state.failure or self._ended_well(results)):
             return max(result.ended for result in results.values()) - min(r.started for r in results.values())
         return self.state.ended - self.state.started if self.state.started and self.state.ended else None
 

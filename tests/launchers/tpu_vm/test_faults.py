@@ -274,6 +274,30 @@ def test_a_worker_that_comes_back_in_time_is_no_failure(world: World) -> None:
     launcher.cancel(handle)
 
 
+def test_a_worker_that_was_silent_and_ended_well_is_no_failure(world: World) -> None:
+    """Given up after its grace, but the job had ended on both workers, and their files can be fetched again."""
+    launcher = world.launcher(worker_grace_s=30)
+    waits = 'while [ ! -e "$HOME/go" ]; do sleep 0.1; done\n'
+    handle = launcher.submit(world.job(waits + OK))
+    world.until(launcher, handle, JobState.RUNNING)
+    for worker in world.workers.all[:2]:
+        (worker.folder / "home/go").touch()
+    deadline = time.monotonic() + 120
+    while any(not list((w.folder / "home").rglob("result.json")) for w in world.workers.all[:2]):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    world.worker(1).close_port()
+    assert launcher.poll(handle) is JobState.RUNNING
+    world.clock.ahead += 31
+    assert launcher.poll(handle) is JobState.FINISHED
+    world.worker(1).open_port()
+    found = launcher.collect(handle)
+
+    assert found.state is TrialState.SUCCEEDED, found.evidence
+    assert found.seconds is not None and found.seconds < 31
+    assert nothing_left(world)
+
+
 ONE_FAILS = """if [ "$1" = 1 ]; then
     echo 'Traceback (most recent call last):' >&2
     echo '  File "train.py", line 3, in <module>' >&2
