@@ -49,7 +49,7 @@ class Trains:
     ways: tuple[Way, ...]
 
     def crowded(self, stages: list[tuple[int, ...]]) -> bool:
-        """Whether the messages of some stage, sent as fast as their hosts can, would fill a port behind the hosts."""
+        """Whether messages of several hosts, sent as fast as these can in some stage, would fill a port behind them."""
         return any(self._fullest(members) > 1.0 + 1e-6 for members in stages)
 
     def _fullest(self, members: tuple[int, ...]) -> float:
@@ -58,11 +58,13 @@ class Trains:
             port, copies = self.ways[member].hops[0]
             sent[port] += copies * self.ports[port].packet
         load: defaultdict[int, float] = defaultdict(float)
+        meeting: defaultdict[int, dict[int, float]] = defaultdict(dict)
         for member in members:
-            (host, _), *rest = self.ways[member].hops
+            (host, own), *rest = self.ways[member].hops
             for port, copies in rest:
                 load[port] += copies * self.ports[port].packet / sent[host]
-        return max(load.values(), default=0.0)
+                meeting[port][host] = max(meeting[port].get(host, 0.0), copies / own)
+        return max((load[port] for port in load if sum(meeting[port].values()) > 1.0 + 1e-6), default=0.0)
 
 
 def trains(
