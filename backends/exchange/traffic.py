@@ -13,7 +13,7 @@ from backends.exchange.operations import CollectiveCall, MessageCall
 from backends.exchange.phases import Phase, phases
 from backends.network.collective import Collective
 from backends.network.model import NetworkModel
-from backends.network.parameters import CongestionControl, NetworkParameters
+from backends.network.parameters import DETAILED, CongestionControl, NetworkParameters
 
 Call = CollectiveCall | MessageCall
 _DONE = 1e-6
@@ -40,7 +40,7 @@ def parameters_of(inputs: AstraInputs, control: CongestionControl | None = None)
 
 
 def _ns3(config: Ns3Config, control: CongestionControl | None) -> NetworkParameters:
-    base = NetworkParameters.ns3(control or config.congestion_control, config.payload_bytes)
+    base = NetworkParameters.ns3(control or config.congestion_control, config.payload_bytes, DETAILED)
     base = replace(base, window=config.has_window)
     lows, highs, chances = (config.thresholds(name) for name in ("KMIN_MAP", "KMAX_MAP", "PMAX_MAP"))
     if not lows or max(lows) not in highs or max(lows) not in chances:
