@@ -102,14 +102,13 @@ def _jobs(study: Study, settings: Sequence[Setting]) -> list[Job]:
     rings = [
         replace(
             job,
-            models=(screen["model"],),
             modes=(screen["mode"],),
             algorithms=("ring_ring",),
             settings=job.settings[:1],
             more=(),
         )
         for job in main
-        if job.topology in screen["topologies"]
+        if job.topology in screen["topologies"] and screen["model"] in job.models
     ]
     return [*rings, *main]
 

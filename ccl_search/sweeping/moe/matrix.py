@@ -57,7 +57,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Job:
-    """A topology and a partition, so that cells of one job share their collectives and cells of two do not.
+    """Models on a topology with a partition: cells of one job share their collectives, those of two do not.
 
     `more` are algorithms that only the first of the settings is asked for.
     """
@@ -112,13 +112,13 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 
 def jobs(what: Study, settings: Sequence[Setting], more: Sequence[str] = ()) -> list[Job]:
-    """The whole matrix as jobs, the longest first (many ranks of one group on an irregular server)."""
+    """The matrix as jobs of one model each, the longest first (many ranks of one group on an irregular server)."""
     found = [
         Job(
             topology,
             tp,
             ep,
-            tuple(model.key for model in what.models),
+            (model.key,),
             what.modes,
             what.algorithms,
             tuple(settings),
@@ -126,6 +126,7 @@ def jobs(what: Study, settings: Sequence[Setting], more: Sequence[str] = ()) -> 
         )
         for topology in what.topologies
         for tp, ep in what.partitions
+        for model in what.models
     ]
     return sorted(found, key=lambda job: (-(job.topology % what.data["single_server"]), -job.tp))
 

@@ -43,6 +43,7 @@ def body(found: Experiment) -> str:
     lines = [
         f"{cells} configurations of {len(found.results.models)} models{variants}; rank mapping {found.mapping}.",
         f"Of {len(found.findings)} findings: {counted}.",
+        *([f"Variants: {'; '.join(found.variants)}."] if found.variants else []),
         "",
         *(line for table in all_tables(found) for line in section(table)),
     ]
