@@ -122,6 +122,8 @@ def _ns3(inputs: AstraInputs, calls: list[list[Operation]]) -> Iterator[str]:
 
 
 def _congestion_control(config: Ns3Config) -> Iterator[str]:
+    if config.values.get("ERROR_RATE_PER_LINK", "0").strip("0."):
+        yield "ERROR_RATE_PER_LINK loses packets, which ns-3 does not always recover from: such a run may never end"
     stated = ", ".join(f"{key} {config.values.get(key, 'unset')}" for key in ("HAS_WIN", "VAR_WIN", "KMIN_MAP"))
     if config.cc_mode and not config.has_window:
         yield f"congestion control without a window ({stated}): HPCC collapses and DCQCN is up to 1.6 times slower"
