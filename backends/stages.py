@@ -85,14 +85,16 @@ def _interleaved(stage: int, stages: int, microbatches: int, chunks: int) -> lis
 def schedule(kind: str, stage: int, stages: int, microbatches: int, chunks: int = 1) -> tuple[Action, ...]:
     """The order in which `stage` runs its passes under `kind` (1f1b, gpipe, interleaved).
 
+    One stage alone is no pipeline: it accumulates gradients, forward and backward in turn, under every name.
+
     Raises:
         BadInputError: the schedule is unknown or cannot run these micro-batches.
     """
-    if kind == "gpipe":
+    if kind == "gpipe" and stages > 1:
         return tuple(_gpipe(microbatches))
     if kind == "interleaved" and chunks > 1:
         return tuple(_interleaved(stage, stages, microbatches, chunks))
-    if kind in ("1f1b", "interleaved"):
+    if kind in ("1f1b", "interleaved", "gpipe"):
         return tuple(_one_f_one_b(stage, stages, microbatches))
     raise BadInputError(f"unknown pipeline schedule {kind!r}", "use 1f1b, interleaved or gpipe")
 

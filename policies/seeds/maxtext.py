@@ -46,7 +46,9 @@ def legal(workload: dict, environment: dict, tp: int, pp: int, dp: int) -> bool:
     kv_heads = workload.get("num_kv_heads", workload.get("num_heads", 32))
     if not whole_nodes(tp * pp * dp, environment) or batch % dp or kv_heads % tp:
         return False
-    return workload.get("num_layers", 32) % pp == 0 and (pp == 1 or batch // dp % pp == 0)
+    # Dense layers before the experts are not in the pipeline; the space offers what divides the others.
+    divides = workload.get("moe") or workload.get("num_layers", 32) % pp == 0
+    return divides and (pp == 1 or batch // dp % pp == 0)
 
 
 

@@ -68,3 +68,8 @@ def test_interleaving_needs_whole_rounds() -> None:
 def test_unknown_schedule_is_refused() -> None:
     with pytest.raises(BadInputError, match="unknown pipeline schedule"):
         schedule("zigzag", 0, 4, 8)
+
+
+@pytest.mark.parametrize("kind", ["1f1b", "gpipe", "interleaved"])
+def test_one_stage_alone_accumulates_gradients_and_holds_one_pass(kind: str) -> None:
+    assert in_flight(kind, 0, 1, 64) == 1
