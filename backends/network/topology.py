@@ -65,6 +65,7 @@ class Topology:
     _into: dict[int, list[int]] = field(default_factory=dict, repr=False)
     _back: dict[int, int | None] = field(default_factory=dict, repr=False)
     _distance: dict[int, dict[int, int]] = field(default_factory=dict, repr=False)
+    _onward: dict[int, dict[int, list[int]]] = field(default_factory=dict, repr=False)
     _tied: dict[int, bool] = field(default_factory=dict, repr=False)
     _routes: dict[tuple[int, int, int], tuple[int, ...]] = field(default_factory=dict, repr=False)
 
@@ -129,8 +130,8 @@ class Topology:
             return False
         if target not in self._tied:
             distance = self._distances(target)
-            self._tied[target] = any(len(self._next_hops(node, distance)) > 1 for node in distance if node != target)
-        return self._tied[target] or len(self._next_hops(source, self._distances(target))) > 1
+            self._tied[target] = any(len(self._onward_links(node, target)) > 1 for node in distance if node != target)
+        return self._tied[target] or len(self._onward_links(source, target)) > 1
 
     def _check_device(self, device: int) -> None:
         if not 0 <= device < self.devices:
@@ -164,12 +165,18 @@ class Topology:
         nearest = min((distance[other] for other in near), default=-1)
         return sorted(index for other in near if distance[other] == nearest for index in beside[other])
 
+    def _onward_links(self, node: int, target: int) -> list[int]:
+        """`_next_hops` towards `target`, found once for all sources."""
+        known = self._onward.setdefault(target, {})
+        if node not in known:
+            known[node] = self._next_hops(node, self._distances(target))
+        return known[node]
+
     def _walk(self, source: int, target: int, flow: int) -> tuple[int, ...]:
-        distance = self._distances(target)
         route: list[int] = []
         node = source
         while node != target:
-            hops = self._next_hops(node, distance)
+            hops = self._onward_links(node, target)
             if not hops:
                 raise BadInputError(
                     f"{self.name}: no route from device {source} to device {target}", "join the parts of the topology"
