@@ -75,9 +75,13 @@ def optional_moment(text: str | None) -> datetime | None:
     return None if text is None else moment(text)
 
 
+_PLAIN = json.JSONEncoder(allow_nan=False)
+_CANONICAL = json.JSONEncoder(sort_keys=True, allow_nan=False, separators=(",", ":"))
+
+
 def _json(value: Any, what: str, *, sort: bool) -> str:
     try:
-        return json.dumps(value, sort_keys=sort, allow_nan=False, separators=(",", ":") if sort else None)
+        return (_CANONICAL if sort else _PLAIN).encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(
             f"{what} is not plain JSON data: {error}", "store numbers, text, lists and mappings"

@@ -344,7 +344,7 @@ def _metric_row(trial: int, value: MetricValue, created: str) -> dict[str, Any]:
         "value": value.value,
         "reason": None if value.reason is None else redact(value.reason),
         "detail": None if value.detail is None else dump(value.detail, f"detail of {value.name}"),
-        "warnings": dump(list(value.warnings), f"warnings of {value.name}"),
+        "warnings": dump(list(value.warnings), f"warnings of {value.name}") if value.warnings else "[]",
         "retracted": False,
         "retracted_reason": "",
         "created": created,
