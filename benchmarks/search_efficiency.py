@@ -59,8 +59,8 @@ trials, nothing else. The figure is the best step time found over the optimum: 1
 twice. `feasible` counts configs that satisfy the constraints and fit in memory.
 
 {table}
-The constants of `guided` were chosen with sight of surveys of WL4 and WL5 on an earlier state of the simulator, so those
-rows are not held out; no survey of WL6 or WL7 was looked at. `tpe` and `random` were not tuned.
+The constants of `guided` were chosen with sight of surveys of WL4 and WL5 on an earlier state of the simulator, so
+those rows are not held out; no survey of WL6 or WL7 was looked at. `tpe` and `random` were not tuned.
 
 Written by `python benchmarks/search_efficiency.py --write docs/search_efficiency.md`. The surveys take minutes to an
 hour; every number is simulated, so the table compares proposers, not machines.

@@ -95,7 +95,7 @@ def environment(name: str) -> Environment:
 
 
 def _for_size(entry: dict[str, Any], count: int) -> dict[str, Any]:
-    """`entry` as it is for `count` devices: a small cluster may be one node with more devices (and NICs) than others."""
+    """`entry` as it is for `count` devices: a small cluster may be one node with more devices and NICs than others."""
     found = {key: value for key, value in entry.items() if key != "single_node"}
     per_node, single = entry["xpus_per_node"], entry.get("single_node", 0)
     if count > single:
