@@ -1,27 +1,115 @@
+import math
+
+PREFERRED = {'tp': 2, 'cp': 2, 'pp': 4, 'dp': 1, 'dp_shard': 1, 'zero_stage': 2, 'micro_batch_size': 1, 'pipeline_schedule': 'interleaved', 'activation_checkpointing': 'none', 'compile': True}
+CHOSEN_ON = {'total_gpus': 16, 'gpus_per_node': 4, 'gpu_memory_gb': 40}
+NEEDS_GB = 9.88  # estimate for one device with the preferred config
+RULES = [
+    lambda c, w, e: c.get('tp', 1) * c.get('cp', 1) * c.get('pp', 1) * c.get('dp', 1) <= e['total_gpus'],
+    lambda c, w, e: c.get('tp', 1) * c.get('cp', 1) * c.get('pp', 1) * c.get('dp', 1) <= e['gpus_per_node'] or c.get('tp', 1) * c.get('cp', 1) * c.get('pp', 1) * c.get('dp', 1) % e['gpus_per_node'] == 0,
+    lambda c, w, e: w['batch_size'] % (c.get('dp', 1) * c.get('micro_batch_size', 1)) == 0,
+    lambda c, w, e: c.get('dp', 1) % c.get('dp_shard', 1) == 0,
+    lambda c, w, e: c.get('dp_shard', 1) * c.get('cp', 1) > 1 or c.get('tp', 1) * c.get('pp', 1) == 1 or w['precision'] == 'fp32',
+    lambda c, w, e: c.get('dp', 1) == c.get('dp_shard', 1) or c.get('dp_shard', 1) >= e['gpus_per_node'],
+    lambda c, w, e: c.get('zero_stage', 1) == 3 or c.get('dp_shard', 1) * c.get('cp', 1) > 1,
+    lambda c, w, e: w['num_kv_heads'] % c.get('tp', 1) == 0,
+    lambda c, w, e: w['seq_len'] % (2 * c.get('cp', 1) * c.get('tp', 1)) == 0,
+    lambda c, w, e: 1 == 1 or 1 % (c.get('tp', 1) * c.get('cp', 1)) == 0,
+    lambda c, w, e: 1 == 1 or c.get('dp_shard', 1) * c.get('cp', 1) * c.get('tp', 1) % 1 == 0,
+    lambda c, w, e: c.get('pp', 1) == 1 or w['batch_size'] // (c.get('dp', 1) * c.get('micro_batch_size', 1)) >= c.get('pp', 1),
+    lambda c, w, e: c.get('pipeline_schedule', 1) != 'interleaved' or w['batch_size'] // (c.get('dp', 1) * c.get('micro_batch_size', 1)) % c.get('pp', 1) == 0,
+    lambda c, w, e: c.get('pipeline_schedule', 1) != 'interleaved' or 2 * c.get('pp', 1) <= w['num_layers'],
+    lambda c, w, e: c.get('pipeline_schedule', 1) == '1f1b' or c.get('pp', 1) > 1,
+]
+DEGREES = ("tp", "cp", "pp", "dp")
+
+
 def generate_config(workload, environment):
     """best is trial 0; exposed communication is 86% of its step. Change tp 4 to 2, cp 1 to 2, pp 1 to 4, dp 4 to 1, dp_shard 4 to 1, zero_stage 3 to 2, pipeline_schedule 1f1b to interleaved, activation_checkpointing full to none, compile False to True; expect 0.06868 s"""
-    preferred = {'tp': 2, 'cp': 2, 'pp': 4, 'dp': 1, 'dp_shard': 1, 'zero_stage': 2, 'micro_batch_size': 1, 'pipeline_schedule': 'interleaved', 'activation_checkpointing': 'none', 'compile': True}
-    chosen_on = {'total_gpus': 16, 'gpus_per_node': 4}
-    space = workload.get("config_space", [])
-    choices = {knob["key"]: knob["choices"] for knob in space}
-    devices = environment.get("total_gpus", chosen_on["total_gpus"])
-    config = {}
-    for key in choices:
-        wanted = preferred.get(key, choices[key][0])
-        config[key] = nearest(wanted, choices[key])
-    if environment.get("gpus_per_node", chosen_on["gpus_per_node"]) < chosen_on["gpus_per_node"]:
-        limit = environment["gpus_per_node"]
-        if "tp" in config and config["tp"] > limit:
-            config["tp"] = largest(choices["tp"], limit)
-    for key in ("dp", "pp", "cp", "tp"):
-        while key in config and occupied(config) > devices and config[key] > min(choices[key]):
-            config[key] = largest(choices[key], config[key] - 1)
-    batch = workload.get("batch_size")
-    if batch and "micro_batch_size" in config:
-        fitting = [m for m in choices["micro_batch_size"] if batch % (m * config.get("dp", 1)) == 0]
-        if fitting and config["micro_batch_size"] not in fitting:
-            config["micro_batch_size"] = nearest(config["micro_batch_size"], fitting)
-    return config
+    choices = {knob["key"]: knob["choices"] for knob in workload.get("config_space", [])}
+    preferred = {key: nearest(PREFERRED.get(key, values[0]), values) for key, values in choices.items()}
+    here = {**CHOSEN_ON, **environment}
+    goal = max(1, occupied(PREFERRED) * here["total_gpus"] // CHOSEN_ON["total_gpus"])
+    if occupied(preferred) == goal and legal(preferred, workload, environment, here) and fits(preferred, here):
+        return preferred
+    leanest = None
+    for degrees in spread(choices, goal, here):
+        for rest in details(choices, degrees):
+            config = {**preferred, **rest, **degrees}
+            if legal(config, workload, environment, here):
+                if fits(config, here):
+                    return config
+                if leanest is None or needs(config) < needs(leanest):
+                    leanest = config
+    return leanest or preferred
+
+
+def spread(choices, goal, here):
+    """Parallel degrees, those most like the preferred ones first, with as many devices as the goal says."""
+    found = [{}]
+    for key in [key for key in DEGREES if key in choices]:
+        found = [{**one, key: value} for one in found for value in choices[key]]
+        found = [one for one in found if occupied(one) <= here["total_gpus"]]
+    return sorted(found, key=lambda one: distance(one, goal, here))
+
+
+def distance(degrees, goal, here):
+    away = 10 * abs(math.log2(occupied(degrees) / goal))
+    for key, weight in (("tp", 3), ("cp", 2), ("pp", 2)):
+        away += weight * abs(math.log2(degrees.get(key, 1) / PREFERRED.get(key, 1)))
+    across = degrees.get("tp", 1) > here["gpus_per_node"] >= PREFERRED.get("tp", 1)
+    return (away + (20 if across else 0), -degrees.get("dp", 1))
+
+
+def details(choices, degrees):
+    """What else may have to change with the degrees: what is like the preferred config first."""
+    found = [{}]
+    dp = degrees.get("dp", 1)
+    shards = [dp * PREFERRED.get("dp_shard", 1) // PREFERRED.get("dp", 1), dp]
+    for key, first in (
+        ("dp_shard", shards),
+        ("zero_stage", [PREFERRED.get("zero_stage"), 3]),
+        ("pipeline_schedule", [PREFERRED.get("pipeline_schedule"), "1f1b", "gpipe"]),
+        ("sequence_parallel", [PREFERRED.get("sequence_parallel"), degrees.get("tp", 1) > 1]),
+        ("activation_checkpointing", [PREFERRED.get("activation_checkpointing"), "full"]),
+        ("micro_batch_size", [PREFERRED.get("micro_batch_size"), 1]),
+        ("max_num_seqs", [PREFERRED.get("max_num_seqs"), *reversed(choices.get("max_num_seqs", []))]),
+        ("ep", [PREFERRED.get("ep"), *reversed(choices.get("ep", []))]),
+    ):
+        if key in choices:
+            offered = [value for value in first if value in choices[key]]
+            values = [value for place, value in enumerate(offered) if value not in offered[:place]]
+            found = [{**one, key: nearest(value, choices[key])} for value in values for one in found] or found
+    return found
+
+
+def legal(config, workload, environment, here):
+    """Whether the config keeps the rules of the space, those whose facts are known."""
+    if occupied(config) > here["total_gpus"]:
+        return False
+    for rule in RULES:
+        try:
+            if not rule(config, workload, environment):
+                return False
+        except (KeyError, TypeError, ZeroDivisionError):
+            continue
+    return True
+
+
+def fits(config, here):
+    """Whether it should fit: where it takes no more than the preferred config did, it does."""
+    if here["gpu_memory_gb"] >= CHOSEN_ON["gpu_memory_gb"] and needs(config) <= NEEDS_GB:
+        return True
+    return needs(config) <= 0.8 * here["gpu_memory_gb"]
+
+
+def needs(config):
+    """GB on one device, by how far the model is spread."""
+    leaner = PREFERRED.get("activation_checkpointing") != "full" and config.get("activation_checkpointing") == "full"
+    return NEEDS_GB * shards_of(PREFERRED) / shards_of(config) * (0.7 if leaner else 1)
+
+
+def shards_of(config):
+    return config.get("tp", 1) * config.get("pp", 1) * config.get("cp", 1) * config.get("dp_shard", 1)
 
 
 def occupied(config):
@@ -29,14 +117,9 @@ def occupied(config):
 
 
 def nearest(wanted, choices):
-    if wanted in choices:
-        for choice in choices:
-            if choice == wanted and isinstance(choice, bool) == isinstance(wanted, bool):
-                return choice
+    for choice in choices:
+        if choice == wanted and isinstance(choice, bool) == isinstance(wanted, bool):
+            return choice
     if isinstance(wanted, (int, float)) and not isinstance(wanted, bool) and not isinstance(choices[0], (bool, str)):
         return min(choices, key=lambda choice: (abs(choice - wanted), choice))
     return choices[0]
-
-
-def largest(choices, limit):
-    return max([choice for choice in choices if choice <= limit], default=min(choices))
