@@ -42,6 +42,7 @@ class Cli:
         from ccl_search.cli import app
 
         self._monkeypatch.setenv("CCL_SEARCH_HOME", str(self.home))
+        self._monkeypatch.setenv("COLUMNS", "200")
         self._monkeypatch.setattr(sys, "argv", ["ccl-search", *arguments])
         self._capsys.readouterr()
         code = 0

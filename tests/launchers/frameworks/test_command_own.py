@@ -73,7 +73,8 @@ def test_the_environment_tells_everything_that_the_page_lists(tmp_path: Path) ->
 
 
 def test_the_pages_example_is_a_section_that_works() -> None:
-    section = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])
+    examples = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
+    section = next(example for example in examples if "command" in example["framework"]["command"])
     settings = read_settings("command", section["framework"])
 
     made = command("command", CONFIG, "1", **settings.model_dump(exclude_none=True, exclude={"version", "path"}))
