@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ccl_search.constraints import Constraints
     from ccl_search.screening.screen import Screen
     from policies.runner import PolicyRunner
+    from runs.metric import MetricSpec
     from runs.store import Store
 
 
@@ -254,30 +255,38 @@ def _new_run(
     problem: Problem, settings: SearchSettings, target: targets.Target, proposer: str, seed_policy: str
 ) -> Any:
     from metrics import registry
-    from runs.card import to_yaml
     from runs.store import NewRun
 
     of_policies = (PORTABILITY,) if is_wanted(problem.objective, settings, proposer) else ()
     specs = (*(registry.spec(name) for name in registry.BUNDLED), *of_policies)
     return NewRun(
-        card=to_yaml(problem.card),
-        workload=problem.workload_input,
-        environment=problem.environment_input,
-        framework=problem.framework.name,
-        space=problem.space,
-        objective=problem.objective,
-        metrics=specs,
+        **described(problem, settings, specs),
         target=target.name,
         target_settings=target.content,
         proposer=proposer,
         model=settings.model if proposer == "claude" else None,
         sandbox=settings.sandbox,
-        seed=settings.seed,
         budgets=settings.budgets(),
-        tool_versions={spec.name: spec.version for spec in specs},
-        product_version=version(),
         options={"settings": settings.as_dict(), "seed_policy": seed_policy},
     )
+
+
+def described(problem: Problem, settings: SearchSettings, specs: tuple[MetricSpec, ...]) -> dict[str, Any]:
+    """What a new run of any kind says of its problem, metrics, seed and versions: fields of `NewRun`."""
+    from runs.card import to_yaml
+
+    return {
+        "card": to_yaml(problem.card),
+        "workload": problem.workload_input,
+        "environment": problem.environment_input,
+        "framework": problem.framework.name,
+        "space": problem.space,
+        "objective": problem.objective,
+        "metrics": specs,
+        "seed": settings.seed,
+        "tool_versions": {spec.name: spec.version for spec in specs},
+        "product_version": version(),
+    }
 
 
 def _from(origin: Origin | None, run: Any) -> Any:

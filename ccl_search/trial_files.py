@@ -25,7 +25,6 @@ RECORDED_STEPS = 5
 DEFAULT_TIME_LIMIT_S = 3600.0
 EXECUTION = "execution.json"
 STEP_KEYS = ("warmup_steps", "recorded_steps", "decode_steps")
-_BLOCK = 2**20
 
 
 @dataclass(frozen=True)
@@ -137,11 +136,8 @@ def facts_of(path: Path, directory: Path) -> FileFacts:
 
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file's content, in hex."""
-    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        while block := stream.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def command_of(

@@ -22,6 +22,7 @@ from ccl_search.portability.spec import concerns
 from ccl_search.publishing import opening, packing
 from ccl_search.publishing.entries import Subject, measured
 from ccl_search.publishing.opening import PublishedTrial
+from ccl_search.trial_files import sha256_of
 from policies.reading import CARD, MANIFEST, POLICY, Published
 from policies.runner import PolicyError, PolicyRunner
 from runs.errors import BadInputError, CclSearchError, TargetUnavailableError, UnverifiableError
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-9
 """Relative difference up to which a recomputed number is the published one: other machines round sums differently."""
 
-_BLOCK = 1 << 20
 _MOST_POINTS = 10**7
 Kind = Literal["mismatch", "unverifiable"]
 
@@ -173,20 +173,12 @@ def _files(published: Published) -> Iterator[Finding]:
             kind: Kind = "unverifiable" if "/trace/" in name else "mismatch"
             yield Finding(kind, name, "is missing")
             continue
-        digest = _sha256(published.root / name)
+        digest = sha256_of(published.root / name)
         if digest != facts["sha256"]:
             yield Finding("mismatch", name, "SHA-256", facts["sha256"], digest)
     for name in there:
         if name not in listed and name != MANIFEST:
             yield Finding("mismatch", name, f"is not listed in {MANIFEST}")
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 @dataclass

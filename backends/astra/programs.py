@@ -142,11 +142,8 @@ def _label(engine: Engine, name: str = "") -> str:
 
 @lru_cache(maxsize=16)
 def _file_digest(path: Path, _size: int, _changed: int) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()[:_DIGEST]
+        return hashlib.file_digest(stream, "sha256").hexdigest()[:_DIGEST]
 
 
 def _commit(path: Path) -> str | None:

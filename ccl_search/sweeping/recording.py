@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from backends.calibration import Calibration
 from ccl_search import constraints, measuring, rerun, targets, trial_files
+from ccl_search.assembly import described
 from ccl_search.measuring import Measurement
 from ccl_search.proposers.base import Proposal, constant_policy
 from ccl_search.settings import SearchSettings
 from ccl_search.suggestion import Suggestion
 from ccl_search.sweeping.outcome import FIGURES, Outcome
-from ccl_search.version import version
 from runs.errors import BadInputError
 from runs.objective import Objective
 from runs.trial import Fidelity, TrialState
@@ -191,24 +191,14 @@ def _new_run(
     problem: Problem, settings: SearchSettings, options: Mapping[str, Any], target_settings: dict[str, Any]
 ) -> Any:
     from metrics import registry
-    from runs.card import to_yaml
     from runs.store import NewRun
 
     specs = tuple(registry.spec(name) for name in registry.BUNDLED)
     return NewRun(
-        card=to_yaml(problem.card),
-        workload=problem.workload_input,
-        environment=problem.environment_input,
-        framework=problem.framework.name,
-        space=problem.space,
-        objective=problem.objective,
-        metrics=specs,
+        **described(problem, settings, specs),
         target=targets.DRY_RUN,
         target_settings=target_settings,
         proposer=KIND,
-        seed=settings.seed,
-        tool_versions={spec.name: spec.version for spec in specs},
-        product_version=version(),
         options={"settings": settings.as_dict(), KIND: dict(options)},
         kind=KIND,
     )
