@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,14 @@ from runs import catalogue
 from runs.environment import Environment
 from runs.errors import BadInputError
 from runs.objective import Objective
-from runs.space import ConfigSpace
+from runs.space import Config, ConfigSpace
 from runs.workload import Workload
 
 if TYPE_CHECKING:
     from launchers.frameworks.base import Framework
+    from launchers.frameworks.deployment import Deployment
     from runs.card import WorkloadCard
+    from runs.plan import ParallelPlan
 
 DEFAULT_WORKLOAD = "wl4"
 DEFAULT_ENVIRONMENT = "perlmutter-a100-16"
@@ -66,6 +69,12 @@ class Problem:
     def environment_input(self) -> dict[str, Any]:
         """The `environment` dict of a policy."""
         return self.environment.policy_input()
+
+    def deployment(self, config: Config, plan: ParallelPlan, settings: Mapping[str, Any]) -> Deployment:
+        """What the framework is asked to run; `settings` is the section `framework` of a target file."""
+        from launchers.frameworks.deployment import Deployment
+
+        return Deployment(config, plan, self.workload, self.environment, settings)
 
 
 def resolve(source: ProblemSource) -> Problem:

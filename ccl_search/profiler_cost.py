@@ -80,8 +80,8 @@ def _unprofiled(search: Search, best: TrialRecord) -> Unprofiled:
     problem, plan = search.problem, best.parallel_plan()
     if plan is None or best.config is None:
         raise BadInputError("the best trial has no plan", "nothing to do")
-    told = search.settings.extras.get("framework")
-    return problem.framework.unprofiled(best.config, plan, problem.workload, problem.environment, told)
+    told = search.settings.extras.get("framework") or {}
+    return problem.framework.unprofiled(problem.deployment(best.config, plan, told))
 
 
 def _measured(

@@ -45,7 +45,7 @@ def script(
     refuse_violations(problem, config)
     plan = problem.framework.plan(config, problem.workload, problem.environment)
     settings = _settings(problem.framework.name, target, version)
-    command = problem.framework.command(config, plan, problem.workload, problem.environment, settings)
+    command = problem.framework.command(problem.deployment(config, plan, settings))
     text = _text(job.job(problem, config, plan, command), target)
     return Script(text, command, config, target.name if target is not None else "local", (*filled, *command.notes))
 

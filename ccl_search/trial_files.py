@@ -153,7 +153,7 @@ def command_of(
     told = settings.extras.get("framework") or {}
     if settings.trace_ranks is not None:
         told = {"trace_ranks": settings.trace_ranks, **told}
-    return problem.framework.command(config, plan, problem.workload, problem.environment, told)
+    return problem.framework.command(problem.deployment(config, plan, told))
 
 
 def _write(path: Path, text: str) -> None:

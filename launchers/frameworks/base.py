@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from launchers.frameworks.deployment import Deployment
 from launchers.frameworks.templates import build
 from launchers.shell.command import Command
 from runs.environment import Environment
@@ -60,18 +61,11 @@ class Framework(ABC):
             BadInputError: a value has no meaning, or the config cannot realise the workload's global batch.
         """
 
-    def command(
-        self,
-        config: Mapping[str, Any],
-        plan: ParallelPlan,
-        workload: Workload,
-        environment: Environment,
-        settings: Mapping[str, Any] | None = None,
-    ) -> Command:
-        """The program that runs `config`: arguments, variables, files and the traces to expect.
+    def command(self, deployment: Deployment) -> Command:
+        """The program that runs a config: arguments, variables, files and the traces to expect.
 
-        `settings` is what the target file says about this framework (docs/frameworks.md). The arguments are those of
-        the version that the target, else the environment names; `notes` of the result say where that is a guess.
+        The arguments are those of the version that the target, else the environment names; `notes` of the result say
+        where that is a guess.
 
         Raises:
             BadInputError: a setting is wrong, the version cannot be told a knob or a value of it, or the plan does
@@ -79,16 +73,9 @@ class Framework(ABC):
         """
         from launchers.frameworks.commands import command_for
 
-        return command_for(self.name, config, plan, workload, environment, settings)
+        return command_for(self.name, deployment)
 
-    def unprofiled(
-        self,
-        config: Mapping[str, Any],
-        plan: ParallelPlan,
-        workload: Workload,
-        environment: Environment,
-        settings: Mapping[str, Any] | None = None,
-    ) -> Unprofiled:
+    def unprofiled(self, deployment: Deployment) -> Unprofiled:
         """The program of `command` with its profiler off, and how both runs' logs tell the length of their steps.
 
         Raises:
@@ -96,4 +83,4 @@ class Framework(ABC):
         """
         from launchers.frameworks.commands import unprofiled_for
 
-        return unprofiled_for(self.name, config, plan, workload, environment, settings)
+        return unprofiled_for(self.name, deployment)

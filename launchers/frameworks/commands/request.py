@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from launchers.frameworks.commands.eras import Era, pick
-from launchers.frameworks.commands.settings import FrameworkSettings
+from launchers.frameworks.commands.settings import FrameworkSettings, read_settings
+from launchers.frameworks.deployment import Deployment
 from launchers.shell.command import Command, Slot, shape
 from runs.environment import Environment
 from runs.errors import BadInputError
@@ -72,20 +73,14 @@ class Request:
         return table[value]
 
 
-def request_for(
-    framework: str,
-    config: Mapping[str, Any],
-    plan: ParallelPlan,
-    workload: Workload,
-    environment: Environment,
-    settings: FrameworkSettings,
-    profiled: bool = True,
-) -> Request:
+def request_for(framework: str, deployment: Deployment, profiled: bool = True) -> Request:
     """The request for a config. The version is the target's, else the card's, else the era file's default.
 
     Raises:
-        BadInputError: the plan does not run the workload's global batch.
+        BadInputError: a setting is wrong, or the plan does not run the workload's global batch.
     """
+    settings = read_settings(framework, deployment.settings)
+    plan, workload, environment = deployment.plan, deployment.workload, deployment.environment
     if plan.global_batch != workload.batch_size:
         raise BadInputError(
             f"the plan runs {plan.global_batch} sequences a step, the workload has {workload.batch_size}",
@@ -96,7 +91,7 @@ def request_for(
     notes = [warning] if warning else []
     if not named and framework != "command":
         notes.append(f"no version of {framework} is named: arguments are those of {era.name}")
-    return Request(config, plan, workload, environment, settings, era, named, notes, profiled)
+    return Request(deployment.config, plan, workload, environment, settings, era, named, notes, profiled)
 
 
 def finish(

@@ -73,7 +73,7 @@ def check_step_log(pattern: str) -> None:
         raise ValueError("step_log has no group (?P<seconds>...), (?P<ms>...) or (?P<tps>...)")
 
 
-def read_settings(framework: str, data: Mapping[str, Any] | None) -> FrameworkSettings:
+def read_settings(framework: str, data: Mapping[str, Any]) -> FrameworkSettings:
     """The settings of `framework` from the section `framework` of a target file.
 
     The section holds settings, or one mapping of settings for each framework, or both: then those named for the
@@ -82,7 +82,7 @@ def read_settings(framework: str, data: Mapping[str, Any] | None) -> FrameworkSe
     Raises:
         BadInputError: a key is unknown or a value is of the wrong kind; the message names the key.
     """
-    given = dict(data or {})
+    given = dict(data)
     sections = {name: given.pop(name) for name in list(given) if name in FRAMEWORKS and isinstance(given[name], dict)}
     chosen = {**given, **sections.get(framework, {})}
     if isinstance(chosen.get("path"), str):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launchers import frameworks
+from launchers.frameworks.deployment import Deployment
 from launchers.local import LocalLauncher
 from launchers.shell.command import Command
 from runs import catalogue
@@ -32,7 +33,7 @@ def command(
     where = catalogue.environment(environment) if isinstance(environment, str) else environment
     adapter = frameworks.get(framework)
     plan = adapter.plan(config, what, where)
-    return adapter.command(config, plan, what, where, {"version": version, **QUIET, **settings})
+    return adapter.command(Deployment(config, plan, what, where, {"version": version, **QUIET, **settings}))
 
 
 def training(name: str = "wl4", **changes: Any) -> Workload:

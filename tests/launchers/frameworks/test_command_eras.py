@@ -9,6 +9,7 @@ import pytest
 
 from launchers import frameworks
 from launchers.frameworks.commands.eras import day_of, pick, read, release_of
+from launchers.frameworks.deployment import Deployment
 from runs import catalogue
 from tests.launchers.frameworks.commands import command
 
@@ -86,9 +87,11 @@ def test_the_version_is_the_targets_then_the_environments_then_the_default() -> 
     plan = adapter.plan(config, what, bare)
     carded = catalogue.with_framework(bare, "torchtitan", "0.1.0")
 
-    assert "toml-0.1)" in adapter.command(config, plan, what, carded).framework_version
-    assert "module-2026-04)" in adapter.command(config, plan, what, carded, {"version": "2026-05-01"}).framework_version
-    undecided = adapter.command(config, plan, what, bare)
+    named = adapter.command(Deployment(config, plan, what, carded))
+    settled = adapter.command(Deployment(config, plan, what, carded, {"version": "2026-05-01"}))
+    undecided = adapter.command(Deployment(config, plan, what, bare))
+    assert "toml-0.1)" in named.framework_version
+    assert "module-2026-04)" in settled.framework_version
     assert "toml-0.2.1)" in undecided.framework_version
     assert any("no version of torchtitan is named" in note for note in undecided.notes)
 

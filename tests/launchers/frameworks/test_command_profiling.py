@@ -9,6 +9,7 @@ import pytest
 from launchers import frameworks
 from launchers.frameworks.commands.eras import read
 from launchers.frameworks.commands.profiling import StepLog, Unprofiled
+from launchers.frameworks.deployment import Deployment
 from runs import catalogue
 from runs.errors import BadInputError
 from tests.launchers.frameworks.commands import command, training
@@ -26,7 +27,7 @@ def unprofiled(framework: str, version: str, workload: Any = BATCH_32, **setting
     adapter = frameworks.get(framework)
     config = CONFIG if workload.is_training else {"tp": 2, "dp": 4, "max_num_seqs": 64}
     plan = adapter.plan(config, workload, where)
-    return adapter.unprofiled(config, plan, workload, where, {"path": "/src", **settings})
+    return adapter.unprofiled(Deployment(config, plan, workload, where, {"path": "/src", **settings}))
 
 
 def versions(framework: str) -> list[str]:

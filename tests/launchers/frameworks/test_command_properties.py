@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from launchers import frameworks
 from launchers.frameworks.commands.maxtext import per_device
 from launchers.frameworks.commands.megatron_lm import uneven_stages
+from launchers.frameworks.deployment import Deployment
 from launchers.shell.command import Command
 from runs import catalogue
 from runs.errors import BadInputError
@@ -32,7 +33,8 @@ def commands(
     for number, config in enumerate(space.valid_configs(what.policy_input(), where.policy_input())):
         if number % STRIDE == 0:
             plan = adapter.plan(config, what, where)
-            yield config, plan, adapter.command(config, plan, what, where, {"version": version, "path": "/x"})
+            deployment = Deployment(config, plan, what, where, {"version": version, "path": "/x"})
+            yield config, plan, adapter.command(deployment)
             found += 1
     assert found > 3
 
@@ -125,7 +127,7 @@ def _lenient(
         if number % STRIDE == 0:
             plan = adapter.plan(config, what, where)
             try:
-                yield config, adapter.command(config, plan, what, where, {"version": version})
+                yield config, adapter.command(Deployment(config, plan, what, where, {"version": version}))
             except BadInputError as error:
                 assert "pipeline cannot split" in error.message
                 yield config, None

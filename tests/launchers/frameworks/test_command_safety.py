@@ -10,6 +10,7 @@ import pytest
 
 from launchers import frameworks
 from launchers.frameworks.commands.settings import read_settings
+from launchers.frameworks.deployment import Deployment
 from runs import catalogue
 from runs.errors import BadInputError
 from tests.launchers.frameworks.commands import command, run_locally, training
@@ -61,10 +62,10 @@ def test_degrees_are_whole_numbers(value: Any) -> None:
     adapter = frameworks.get("torchtitan")
     plan = adapter.plan(PLAIN, what, where)
     with pytest.raises(BadInputError):
-        adapter.command({**PLAIN, "zero_stage": value}, plan, what, where, {"version": "0.2.2"})
+        adapter.command(Deployment({**PLAIN, "zero_stage": value}, plan, what, where, {"version": "0.2.2"}))
     if not isinstance(value, float):
         with pytest.raises(BadInputError):
-            adapter.command({**PLAIN, "tp": value}, plan, what, where, {"version": "0.2.2"})
+            adapter.command(Deployment({**PLAIN, "tp": value}, plan, what, where, {"version": "0.2.2"}))
 
 
 def test_a_plan_of_another_batch_is_refused() -> None:
@@ -73,7 +74,7 @@ def test_a_plan_of_another_batch_is_refused() -> None:
     plan = replace(adapter.plan(PLAIN, what, where), num_microbatches=2)
 
     with pytest.raises(BadInputError, match="runs 8 sequences a step, the workload has 4"):
-        adapter.command(PLAIN, plan, what, where, {"version": "0.12.0"})
+        adapter.command(Deployment(PLAIN, plan, what, where, {"version": "0.12.0"}))
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from ccl_search.cli.doctor import doctor
 from launchers import frameworks, testing
 from launchers.base import Handle, Job, JobState
 from launchers.frameworks.commands import command_for
+from launchers.frameworks.deployment import Deployment
 from launchers.shell.command import shape
 from launchers.shell.layout import attempt_of
 from launchers.shell.outcome import common_handle
@@ -311,7 +312,7 @@ def titan_job(folder: Path, trial: int, config: dict[str, int | str], extra: tup
     environment = replace(base.environment, framework="torchtitan", framework_version="0.2.2")
     plan = frameworks.get("torchtitan").plan(config, WORKLOAD, environment)
     settings = {"torchrun": [sys.executable, "-S", str(STANDIN)], "extra": extra}
-    command = command_for("torchtitan", config, plan, WORKLOAD, environment, settings)
+    command = command_for("torchtitan", Deployment(config, plan, WORKLOAD, environment, settings))
     return replace(base, workload=WORKLOAD, environment=environment, config=config, plan=plan, command=command)
 
 
