@@ -66,7 +66,7 @@ class Topology:
     _back: dict[int, int | None] = field(default_factory=dict, repr=False)
     _distance: dict[int, dict[int, int]] = field(default_factory=dict, repr=False)
     _onward: dict[int, dict[int, list[int]]] = field(default_factory=dict, repr=False)
-    _tied: dict[int, bool] = field(default_factory=dict, repr=False)
+    _tied: dict[int, dict[int, bool]] = field(default_factory=dict, repr=False)
     _routes: dict[tuple[int, int, int], tuple[int, ...]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -125,13 +125,24 @@ class Topology:
         return self._back[link]
 
     def has_ties(self, source: int, target: int) -> bool:
-        """Whether some node on the ways to `target` has two equally short ones, so that routes depend on the flow."""
+        """Whether some node on the ways from `source` to `target` has two equally good links onward.
+
+        Only then do routes depend on the flow; ties of nodes that no way from `source` passes do not count.
+        """
         if self.shape:
             return False
-        if target not in self._tied:
-            distance = self._distances(target)
-            self._tied[target] = any(len(self._onward_links(node, target)) > 1 for node in distance if node != target)
-        return self._tied[target] or len(self._onward_links(source, target)) > 1
+        known = self._tied.setdefault(target, {target: False})
+        passed: list[int] = []
+        node = source
+        while node not in known:
+            passed.append(node)
+            hops = self._onward_links(node, target)
+            if len(hops) == 1:
+                node = self.links[hops[0]].target
+            else:
+                known[node] = bool(hops)
+        known.update(dict.fromkeys(passed, known[node]))
+        return known[node]
 
     def _check_device(self, device: int) -> None:
         if not 0 <= device < self.devices:

@@ -106,6 +106,18 @@ def test_flows_of_a_pair_spread_over_nics_but_one_flow_keeps_its_way():
     topology = clustered(2, 4, (1e11, 1e-6), (1e10, 4e-6), nics=2)
     assert topology.route(0, 4, 5) == topology.route(0, 4, 5)
     assert len({topology.route(0, 4, flow) for flow in range(32)}) > 1
+    assert topology.has_ties(0, 4)
+    assert not topology.has_ties(0, 1)  # both on one leaf
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_ties_off_the_way_are_none_of_a_pair(number):
+    topology = bundled_topology(f"moe-{number}")
+    pairs = [(a, b) for a in range(32) for b in range(32) if a != b]
+
+    # on moe-5 only sockets that no route between devices passes have two equally good links onward
+    assert not any(topology.has_ties(*pair) for pair in pairs)
+    assert all(len({topology._walk(*pair, flow) for flow in range(8)}) == 1 for pair in pairs[::7])
 
 
 def test_an_in_node_route_stays_in_the_node():
