@@ -116,7 +116,8 @@ def _module(made: Request, config: dict[str, Any]) -> str:
     if "step_tokens" in facts:
         facts = {key: value for key, value in facts.items() if key not in _COUNTED_IN_SEQUENCES}
     literals = {key: _literal(key, value) for key, value in facts.items() if value is not None}
-    lines = [*fact_words(made.era, literals), 'config.dump_folder = os.environ["CCL_TRACE_DIR"]']
+    lines = [*made.era.more.get("before", ()), *fact_words(made.era, literals)]
+    lines.append('config.dump_folder = os.environ["CCL_TRACE_DIR"]')
     lines += [*knob_words(made.era, config), *made.era.constant]
     body = "\n".join(f"    {line}" for line in lines)
     text = _FILE.replace("BASE_MODULE", _python_name(model, dots=True))

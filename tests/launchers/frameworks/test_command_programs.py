@@ -22,7 +22,7 @@ class Training:
     {training}
     steps: int = 10000
     enable_cpu_offload: bool = False
-    disable_cuda_graphs: bool = False
+    {graphs}
     mixed_precision_param: str = "bfloat16"
 
 @dataclass(kw_only=True, slots=True)
@@ -51,8 +51,11 @@ class Part:
     log_freq: int = 10
     disable_color_printing: bool = False
     enable_structured_logging: bool = True
-    dataset: str = "c4"
-    dataset_path: str | None = None
+
+@dataclass(kw_only=True, slots=True)
+class Loader:
+    dataset: object = "c4"
+    {loader}
 
 @dataclass(kw_only=True, slots=True)
 class Config:
@@ -60,7 +63,7 @@ class Config:
     dump_folder: str = "./outputs"
     profiler: Profiler = field(default_factory=Profiler)
     metrics: Part = field(default_factory=Part)
-    dataloader: Part = field(default_factory=Part)
+    dataloader: Loader = field(default_factory=Loader)
     training: Training = field(default_factory=Training)
     parallelism: Parallelism = field(default_factory=Parallelism)
     activation_checkpoint: object = "as the recipe says"
@@ -87,18 +90,53 @@ class FullAC:
     class Config: pass
 """
 TORCHRUN = '#!/bin/bash\nwhile [[ $1 == --* ]]; do shift; done\nexec python3 "$@"\n'
-SEQUENCES = ("local_batch_size: int = 8\n    global_batch_size: int = -1\n    seq_len: int = 2048",
-             "pipeline_parallel_microbatch_size: int = 1")  # fmt: skip
-TOKENS = ("num_tokens_per_microbatch_per_dp_rank: int = 1\n    num_tokens_per_train_step: int = 1\n"
-          "    max_context_length: int = 2048", "num_pp_microbatches: int = 0")  # fmt: skip
+GRAIN_DATA = """
+from dataclasses import dataclass, field
+
+@dataclass(kw_only=True, slots=True)
+class Source:
+    path: str
+    load_dataset_kwargs: dict = field(default_factory=dict)
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Single:
+    source: Source
+
+DATASETS = {"c4_test": Single(source=Source(path="json", load_dataset_kwargs={"data_files": "data.json"}))}
+"""
+PACKING = """
+from dataclasses import dataclass
+
+@dataclass(kw_only=True, slots=True)
+class ConcatThenSplitPackingConfig:
+    dataset: object
+"""
+_SEQUENCES = {
+    "training": "local_batch_size: int = 8\n    global_batch_size: int = -1\n    seq_len: int = 2048",
+    "pipeline": "pipeline_parallel_microbatch_size: int = 1",
+    "loader": "dataset_path: str | None = None",
+}
+_GRAPHS = {"graphs": "disable_cuda_graphs: bool = False"}
+JUNE = {**_SEQUENCES, "graphs": ""}
+SEQUENCES = {**_SEQUENCES, **_GRAPHS}
+TOKENS = {
+    "training": "num_tokens_per_microbatch_per_dp_rank: int = 1\n    num_tokens_per_train_step: int = 1\n"
+    "    max_context_length: int = 2048",
+    "pipeline": "num_pp_microbatches: int = 0",
+    "loader": "",
+    **_GRAPHS,
+}
 
 
-def titan(tmp_path: Path, fields: tuple[str, str]) -> Path:
+def titan(tmp_path: Path, fields: dict[str, str]) -> Path:
     """A checkout of TorchTitan whose config classes have exactly these fields, and a torchrun."""
+    classes = TITAN_CONFIG
+    for name, lines in fields.items():
+        classes = classes.replace(f"{{{name}}}", lines)
     files = {
-        "torchtitan/models/llama3/config_registry.py": TITAN_CONFIG.replace("{training}", fields[0]).replace(
-            "{pipeline}", fields[1]
-        ),
+        "torchtitan/models/llama3/config_registry.py": classes,
+        "torchtitan/hf_datasets/text_datasets.py": GRAIN_DATA,
+        "torchtitan/components/data/__init__.py": PACKING,
         "torchtitan/distributed/activation_checkpoint.py": CHECKPOINTING,
         "torchtitan/train.py": TITAN_TRAIN,
         "torchrun": TORCHRUN,
@@ -111,10 +149,12 @@ def titan(tmp_path: Path, fields: tuple[str, str]) -> Path:
     return tmp_path / "checkout"
 
 
-def titan_config(tmp_path: Path, version: str, fields: tuple[str, str], config: dict[str, Any]) -> dict[str, Any]:
+def titan_config(
+    tmp_path: Path, version: str, fields: dict[str, str], config: dict[str, Any], **more: Any
+) -> dict[str, Any]:
     """The config that the program of a trial ends with."""
     checkout = titan(tmp_path, fields)
-    settings = {"path": str(checkout), "torchrun": [str(checkout / "torchrun")], "tokenizer": "/data/\"tok'"}
+    settings = {"path": str(checkout), "torchrun": [str(checkout / "torchrun")], "tokenizer": "/data/\"tok'", **more}
     made = command("torchtitan", config, version, training(batch_size=16), dataset="c4_test", **settings)
     run_locally(made, tmp_path / "job")
     found: dict[str, Any] = json.loads((checkout / "config.json").read_text())
@@ -156,6 +196,22 @@ def test_torchtitan_counts_tokens_from_august_2026(tmp_path: Path) -> None:
     assert told["num_tokens_per_microbatch_per_dp_rank"] == 2 * 512
     assert (told["num_tokens_per_train_step"], told["max_context_length"]) == (16 * 512, 512)
     assert found["parallelism"]["num_pp_microbatches"] == 4 and found["activation_checkpoint"] is None
+    source = {"path": "json", "load_dataset_kwargs": {"data_files": "data.json"}}
+    assert found["dataloader"]["dataset"] == {"dataset": {"source": source}}
+
+
+def test_torchtitans_data_sets_of_grain_take_the_users_path(tmp_path: Path) -> None:
+    found = titan_config(tmp_path, "2026-08-25", TOKENS, PIPELINED, dataset_path="/data/my 'c4'")
+
+    source = {"path": "/data/my 'c4'", "load_dataset_kwargs": {}}
+    assert found["dataloader"]["dataset"] == {"dataset": {"source": source}}
+
+
+def test_torchtitan_of_june_2026_has_no_word_for_cuda_graphs(tmp_path: Path) -> None:
+    found = titan_config(tmp_path, "2026-07-01", JUNE, PIPELINED, dataset_path="/data/c4")
+
+    assert "disable_cuda_graphs" not in found["training"] and found["training"]["local_batch_size"] == 8
+    assert found["dataloader"] == {"dataset": "c4_test", "dataset_path": "/data/c4"}
 
 
 def test_a_field_that_a_release_does_not_have_ends_the_job(tmp_path: Path) -> None:
