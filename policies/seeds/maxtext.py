@@ -51,8 +51,8 @@ def legal(workload: dict, environment: dict, tp: int, pp: int, dp: int) -> bool:
     return divides and (pp == 1 or batch // dp % pp == 0)
 
 
-
 def generate_config(workload: dict, environment: dict) -> dict:
+    """The degrees that fit with room on most devices, else those that need least memory; everything recomputed."""
     choices = {knob["key"]: knob["choices"] for knob in workload.get("config_space", [])}
     memory = environment.get("gpu_memory_gb", 40) * 1e9
     node = environment.get("gpus_per_node", environment.get("total_gpus", 1))

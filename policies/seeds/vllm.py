@@ -52,6 +52,7 @@ def legal(workload: dict, environment: dict, tp: int, pp: int) -> bool:
 
 
 def generate_config(workload: dict, environment: dict) -> dict:
+    """The widest replica that fits with room, else the leanest, with as many sequences at once as its cache holds."""
     choices = {knob["key"]: knob["choices"] for knob in workload.get("config_space", [])}
     memory = environment.get("gpu_memory_gb", 40) * 1e9
     node = environment.get("gpus_per_node", environment.get("total_gpus", 1))

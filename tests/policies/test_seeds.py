@@ -19,6 +19,7 @@ from runs.errors import BadInputError
 from runs.plan import ParallelPlan
 from runs.space import ConfigSpace
 from runs.workload import Workload
+from tests.policies.readable import unexplained
 
 FRAMEWORKS = [name for name in frameworks.names() if name != "command"]
 
@@ -143,3 +144,8 @@ def test_a_seed_is_plain_functions_of_which_the_last_is_the_policy(framework: st
     assert all(isinstance(node, ast.FunctionDef | ast.Expr) for node in tree.body)
     banned = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.Try, ast.With, ast.Raise)
     assert not [node for node in ast.walk(tree) if isinstance(node, banned)]
+
+
+@pytest.mark.parametrize("framework", frameworks.names())
+def test_every_function_of_a_seed_says_what_it_takes_and_gives(framework: str) -> None:
+    assert unexplained(seeds.seed_policy(framework)) == []

@@ -17,17 +17,19 @@ _FUNCTIONS = {"ceil": "math.ceil", "floor": "math.floor"}
 _SCOPES = {"workload": "w", "environment": "e"}
 
 _TEMPLATE = '''\
+"""A policy of the proposer `guided`: the preferred config where it may run, elsewhere the one most like it."""
+
 import math
 
 PREFERRED = {preferred}
 CHOSEN_ON = {chosen_on}
 NEEDS_GB = {needs_gb}  # estimate for one device with the preferred config
-RULES = [
+RULES = [  # of config, workload and environment
 {rules}]
 DEGREES = ("tp", "cp", "pp", "dp")
 
 
-def generate_config(workload, environment):
+def generate_config(workload: dict, environment: dict) -> dict:
     """{reason}"""
     choices = {{knob["key"]: knob["choices"] for knob in workload.get("config_space", [])}}
     preferred = {{key: nearest(PREFERRED.get(key, values[0]), values) for key, values in choices.items()}}
@@ -47,7 +49,7 @@ def generate_config(workload, environment):
     return leanest or preferred
 
 
-def spread(choices, goal, here):
+def spread(choices: dict, goal: int, here: dict) -> list[dict]:
     """Parallel degrees, those most like the preferred ones first, with as many devices as the goal says."""
     found = [{{}}]
     for key in [key for key in DEGREES if key in choices]:
@@ -56,7 +58,8 @@ def spread(choices, goal, here):
     return sorted(found, key=lambda one: distance(one, goal, here))
 
 
-def distance(degrees, goal, here):
+def distance(degrees: dict, goal: int, here: dict) -> tuple:
+    """How unlike the preferred degrees these are, in halvings and doublings; of equals, more replicas come first."""
     away = 10 * abs(math.log2(occupied(degrees) / goal))
     for key, weight in (("tp", 3), ("cp", 2), ("pp", 2)):
         away += weight * abs(math.log2(degrees.get(key, 1) / PREFERRED.get(key, 1)))
@@ -64,7 +67,7 @@ def distance(degrees, goal, here):
     return (away + (20 if across else 0), -degrees.get("dp", 1))
 
 
-def details(choices, degrees):
+def details(choices: dict, degrees: dict) -> list[dict]:
     """What else may have to change with the degrees: what is like the preferred config first."""
     found = [{{}}]
     dp = degrees.get("dp", 1)
@@ -86,7 +89,7 @@ def details(choices, degrees):
     return found
 
 
-def legal(config, workload, environment, here):
+def legal(config: dict, workload: dict, environment: dict, here: dict) -> bool:
     """Whether the config keeps the rules of the space, those whose facts are known."""
     if occupied(config) > here["total_gpus"]:
         return False
@@ -99,28 +102,31 @@ def legal(config, workload, environment, here):
     return True
 
 
-def fits(config, here):
+def fits(config: dict, here: dict) -> bool:
     """Whether it should fit: where it takes no more than the preferred config did, it does."""
     if here["gpu_memory_gb"] >= CHOSEN_ON["gpu_memory_gb"] and needs(config) <= NEEDS_GB:
         return True
     return needs(config) <= 0.8 * here["gpu_memory_gb"]
 
 
-def needs(config):
+def needs(config: dict) -> float:
     """GB on one device, by how far the model is spread."""
     leaner = PREFERRED.get("activation_checkpointing") != "full" and config.get("activation_checkpointing") == "full"
     return NEEDS_GB * shards_of(PREFERRED) / shards_of(config) * (0.7 if leaner else 1)
 
 
-def shards_of(config):
+def shards_of(config: dict) -> int:
+    """Over how many devices the model's state is spread."""
     return config.get("tp", 1) * config.get("pp", 1) * config.get("cp", 1) * config.get("dp_shard", 1)
 
 
-def occupied(config):
+def occupied(config: dict) -> int:
+    """How many devices the config takes."""
     return config.get("tp", 1) * config.get("cp", 1) * config.get("pp", 1) * config.get("dp", 1)
 
 
-def nearest(wanted, choices):
+def nearest(wanted: int | float | str | None, choices: list) -> int | float | str:
+    """What is wanted where it is offered; else the closest number, or the first choice."""
     for choice in choices:
         if choice == wanted and isinstance(choice, bool) == isinstance(wanted, bool):
             return choice
@@ -148,7 +154,10 @@ def policy_text(
         preferred=dict(config),
         chosen_on=chosen_on,
         needs_gb=round(needs_gb, 3),
-        rules="".join(f"    lambda c, w, e: {_rule(c.expression.text)},\n" for c in space.constraints),
+        rules="".join(
+            f"    lambda c, w, e: {_rule(c.expression.text)},  # {' '.join(c.name.split())}\n"
+            for c in space.constraints
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 
 import pytest
@@ -13,6 +14,7 @@ from ccl_search.problem import ProblemSource, resolve
 from ccl_search.proposers.guided.writing import policy_text
 from policies.factory import create_runner
 from policies.runner import PolicyRunner
+from tests.policies.readable import unexplained
 from tests.reference import shared_path
 
 SUBJECTS = [
@@ -45,6 +47,21 @@ def test_at_home_every_config_comes_out_as_it_was_chosen(
     for config in configs[:: max(1, len(configs) // 40)]:
         source = policy_text(config, inputs[1], 'a reason with "quotes" and \\ strokes', problem.space, needs_gb)
         assert runner.evaluate(source, *inputs) == config
+
+
+@pytest.mark.parametrize(("workload", "environment", "framework"), SUBJECTS[1:])
+def test_every_function_says_what_it_takes_and_gives_and_full_python_agrees(
+    workload: str, environment: str, framework: str
+) -> None:
+    problem = resolve(ProblemSource(workload=workload, environment=environment, framework=framework))
+    inputs = problem.workload_input, problem.environment_input
+    config = next(iter(problem.space.valid_configs(*inputs)))
+    source = policy_text(config, inputs[1], "why", problem.space, 1.0)
+
+    assert unexplained(source) == []
+    assert [line for line in source.splitlines() if line.endswith("  # devices")]
+    with closing(create_runner("process", unconfined=True)) as full:
+        assert full.evaluate(source, *inputs) == config
 
 
 @pytest.mark.parametrize(("workload", "environment", "framework"), SUBJECTS[:3])
