@@ -88,7 +88,7 @@ def request_for(framework: str, deployment: Deployment, profiled: bool = True) -
         )
     named = settings.version or environment.framework_version
     era, warning = pick(framework, named)
-    notes = [warning] if warning else []
+    notes = [text for text in (warning, era.more.get("note")) if text]
     if not named and framework != "command":
         notes.append(f"no version of {framework} is named: arguments are those of {era.name}")
     return Request(deployment.config, plan, workload, environment, settings, era, named, notes, profiled)

@@ -250,7 +250,9 @@ MAXTEXT = {
 @pytest.mark.parametrize(
     ("version", "start"),
     [
-        ("2026-01-15", ("python3", "-m", "MaxText.train", "MaxText/configs/base.yml")),
+        ("2025-06-01", ("python3", "-m", "MaxText.train", "MaxText/configs/base.yml")),
+        ("2026-01-15", ("python3", "-m", "MaxText.train", "src/MaxText/configs/base.yml")),
+        ("2026-02-10", ("python3", "-m", "MaxText.train", "src/maxtext/configs/base.yml")),
         ("2026-08-01", ("python3", "-m", "maxtext.trainers.pre_train.train")),
         ("0.2.5", ("python3", "-m", "maxtext.trainers.pre_train.train")),
     ],
