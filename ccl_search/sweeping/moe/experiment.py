@@ -10,7 +10,7 @@ from typing import Any
 from ccl_search.sweeping.moe import findings, matrix
 from ccl_search.sweeping.moe.definitions import MAPPINGS, Setting, Study, StudyModel
 from ccl_search.sweeping.moe.findings import Finding
-from ccl_search.sweeping.moe.matrix import BASE, Job, Matrix
+from ccl_search.sweeping.moe.matrix import BASE, Matrix, Place
 from ccl_search.sweeping.moe.quantities import DBT, RING, Results
 
 TREE = "tree_direct"
@@ -21,7 +21,7 @@ _GB = 1e9
 _BF16_BYTES = 2.0
 
 Progress = Callable[[int, int, float], None]
-"""Jobs done, jobs in all, seconds so far."""
+"""Parts of the work done, parts in all, seconds so far."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,8 @@ def run(
     started = time.perf_counter()
     base = replace(BASE, mapping=mapping)
     named = dict(_settings(study, base)) if sensitivity else {}
-    jobs = _jobs(study, [base, *named.values()])
-    spent = _Spent(len(jobs), started, progress)
-    found = matrix.run(jobs, processes, spent.done)
+    spent = _Spent(started, progress)
+    found = matrix.run(_places(study, [base, *named.values()]), processes, spent.done)
     results = {setting: _results(study, Matrix(cells.cells)) for setting, cells in found.items()}
     mine = results[base]
     mapped = next((results[s] for s in named.values() if s.mapping != mapping), None)
@@ -83,34 +82,24 @@ def run(
 
 
 class _Spent:
-    def __init__(self, jobs: int, started: float, progress: Progress | None) -> None:
-        self.cpu, self._count, self._jobs = 0.0, 0, jobs
-        self._started, self._progress = started, progress
+    def __init__(self, started: float, progress: Progress | None) -> None:
+        self.cpu, self._started, self._progress = 0.0, started, progress
 
-    def done(self, _job: Job, cpu: float) -> None:
-        self.cpu, self._count = self.cpu + cpu, self._count + 1
+    def done(self, parts: int, total: int, cpu: float) -> None:
+        self.cpu += cpu
         if self._progress is not None:
-            self._progress(self._count, self._jobs, time.perf_counter() - self._started)
+            self._progress(parts, total, time.perf_counter() - self._started)
 
 
-def _jobs(study: Study, settings: Sequence[Setting]) -> list[Job]:
+def _places(study: Study, settings: Sequence[Setting]) -> list[Place]:
     """The matrix for every setting; for the first one also the literature's tree and the screen's ring exchanges."""
-    main = matrix.jobs(study, settings, [TREE])
-    screen = study.data["screen"]
-    if screen["model"] not in [model.key for model in study.models]:
-        return main
+    screen, first = study.data["screen"], settings[:1]
     rings = [
-        replace(
-            job,
-            modes=(screen["mode"],),
-            algorithms=("ring_ring",),
-            settings=job.settings[:1],
-            more=(),
-        )
-        for job in main
-        if job.topology in screen["topologies"] and screen["model"] in job.models
+        place
+        for place in matrix.places(study, first, ("ring_ring",))
+        if (place.model, place.mode) == (screen["model"], screen["mode"]) and place.topology in screen["topologies"]
     ]
-    return [*rings, *main]
+    return [*matrix.places(study, settings), *matrix.places(study, first, (TREE,)), *rings]
 
 
 def _settings(study: Study, base: Setting) -> Iterator[tuple[str, Setting]]:

@@ -11,8 +11,10 @@ from typing import Any
 from ccl_search.sweeping import pool
 from ccl_search.sweeping.moe import timing
 from ccl_search.sweeping.moe.definitions import Setting, Study, all_reduce, all_to_all, gpu_seconds, study
+from ccl_search.sweeping.moe.timing import Question
 
 BASE = Setting()
+_PART = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +57,47 @@ class Cell:
         return {**fields, "comm_s": self.comm_s, "time_s": self.time_s}
 
 
-@dataclass(frozen=True)
-class Job:
-    """Models on a topology with a partition: cells of one job share their collectives, those of two do not.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A configuration of the study under a setting, not yet timed."""
 
-    `more` are algorithms that only the first of the settings is asked for.
-    """
-
+    model: str
     topology: int
     tp: int
     ep: int
-    models: tuple[str, ...]
-    modes: tuple[str, ...]
-    algorithms: tuple[str, ...]
-    settings: tuple[Setting, ...]
-    more: tuple[str, ...] = ()
+    mode: str
+    algorithm: str
+    setting: Setting = BASE
+
+    @property
+    def questions(self) -> tuple[Question, Question]:
+        """What must be known of the network: one all-reduce and one all-to-all of a layer.
+
+        Raises:
+            BadInputError: the model, the mapping or an algorithm is unknown.
+        """
+        model, (tensor, expert) = study().model(self.model), study().pair(self.algorithm)
+        reduce = all_reduce(model, self.tp, self.ep, tensor, self.setting)
+        exchange = all_to_all(model, self.tp, self.ep, expert, self.setting)
+        return (
+            timing.question(self.topology, self.mode, reduce, self.setting),
+            timing.question(self.topology, self.mode, exchange, self.setting),
+        )
+
+    def cell(self, reduce: float, exchange: float) -> Cell:
+        """The configuration with the seconds of its two collectives known."""
+        model, layer = study().model(self.model), study().data["layer"]
+        return Cell(
+            model.key,
+            self.topology,
+            self.tp,
+            self.ep,
+            self.mode,
+            self.algorithm,
+            model.layers * gpu_seconds(model, self.tp, self.ep, self.setting),
+            model.layers * layer["all_reduces"] * reduce,
+            model.layers * layer["all_to_alls"] * exchange,
+        )
 
 
 class Matrix:
@@ -111,46 +139,55 @@ def _fits(value: Any, wanted: Any) -> bool:
     return value in wanted if isinstance(wanted, tuple) else value == wanted
 
 
-def jobs(what: Study, settings: Sequence[Setting], more: Sequence[str] = ()) -> list[Job]:
-    """The matrix as jobs of one model each, the longest first (many ranks of one group on an irregular server)."""
-    found = [
-        Job(
-            topology,
-            tp,
-            ep,
-            (model.key,),
-            what.modes,
-            what.algorithms,
-            tuple(settings),
-            tuple(more),
-        )
+def places(what: Study, settings: Sequence[Setting], algorithms: Sequence[str] = ()) -> list[Place]:
+    """The whole matrix under each setting; with other `algorithms` than its own where some are given."""
+    return [
+        Place(model.key, topology, tp, ep, mode, algorithm, setting)
+        for setting in settings
+        for model in what.models
         for topology in what.topologies
         for tp, ep in what.partitions
-        for model in what.models
+        for algorithm in algorithms or what.algorithms
+        for mode in what.modes
     ]
-    return sorted(found, key=lambda job: (-(job.topology % what.data["single_server"]), -job.tp))
 
 
 def run(
-    found: Sequence[Job], processes: int | None = None, done: Callable[[Job, float], None] | None = None
+    wanted: Sequence[Place], processes: int | None = None, done: Callable[[int, int, float], None] | None = None
 ) -> dict[Setting, Matrix]:
-    """Work the jobs off; a matrix for each setting, cells in the order of the study.
+    """A matrix for each setting, cells in the order of the study.
 
-    `done` hears of each job and the seconds of processor time that it took.
+    What configurations, models and settings ask alike is timed once. `done` hears of each part of the work: parts
+    that have ended, parts in all, and seconds of processor time that this one took.
     """
-    cells: dict[Setting, list[Cell]] = {}
-    for job, (by_setting, cpu) in pool.each(_timed, found, processes):
-        for setting, some in by_setting.items():
-            cells.setdefault(setting, []).extend(some)
+    asked = {place: place.questions for place in wanted}
+    parts = _parts(dict.fromkeys(question for pair in asked.values() for question in pair))
+    answers: dict[Question, float] = {}
+    for count, (part, (seconds, cpu)) in enumerate(pool.each(_timed, parts, processes), 1):
+        answers.update(zip(part, seconds, strict=True))
         if done is not None:
-            done(job, cpu)
-    order = {setting: None for job in found for setting in job.settings}
-    return {setting: Matrix(sorted(cells[setting], key=_order())) for setting in order}
+            done(count, len(parts), cpu)
+    cells: dict[Setting, list[Cell]] = {}
+    for place, (reduce, exchange) in asked.items():
+        cells.setdefault(place.setting, []).append(place.cell(answers[reduce], answers[exchange]))
+    return {setting: Matrix(sorted(found, key=_order())) for setting, found in cells.items()}
 
 
-def _timed(job: Job) -> tuple[dict[Setting, list[Cell]], float]:
+def _parts(questions: Iterable[Question]) -> list[tuple[Question, ...]]:
+    """A few questions a part, so that processes end together; those that take longest first, one network's together."""
+    ordered = sorted(questions, key=_longest_first)
+    return [tuple(ordered[at : at + _PART]) for at in range(0, len(ordered), _PART)]
+
+
+def _longest_first(asked: Question) -> tuple[Any, ...]:
+    """Many ranks of one group on an irregular server take longest."""
+    irregular = asked.topology % study().data["single_server"]
+    return -irregular, -len(asked.collective.groups[0]), asked.mode, asked.gbps, asked.latency, asked.parameters
+
+
+def _timed(part: Sequence[Question]) -> tuple[list[float], float]:
     started = time.process_time()
-    return work(job), time.process_time() - started
+    return [timing.answer(question) for question in part], time.process_time() - started
 
 
 def _order() -> Callable[[Cell], tuple[int, ...]]:
@@ -164,38 +201,12 @@ def _order() -> Callable[[Cell], tuple[int, ...]]:
     return key
 
 
-def work(job: Job) -> dict[Setting, list[Cell]]:
-    """All cells of a job; collectives that settings, models and modes share are timed once."""
-    return {
-        setting: [
-            cell(job.topology, job.tp, job.ep, mode, model, algorithm, setting)
-            for model in job.models
-            for algorithm in (*job.algorithms, *(job.more if setting is job.settings[0] else ()))
-            for mode in job.modes
-        ]
-        for setting in job.settings
-    }
-
-
 def cell(topology: int, tp: int, ep: int, mode: str, key: str, algorithm: str, setting: Setting = BASE) -> Cell:
     """One configuration of the study.
 
     Raises:
         BadInputError: the model, the mapping or an algorithm is unknown.
     """
-    what = study()
-    model, (tensor, expert) = what.model(key), what.pair(algorithm)
-    layer = what.data["layer"]
-    reduce = timing.seconds(topology, mode, all_reduce(model, tp, ep, tensor, setting), setting)
-    exchange = timing.seconds(topology, mode, all_to_all(model, tp, ep, expert, setting), setting)
-    return Cell(
-        model.key,
-        topology,
-        tp,
-        ep,
-        mode,
-        algorithm,
-        model.layers * gpu_seconds(model, tp, ep, setting),
-        model.layers * layer["all_reduces"] * reduce,
-        model.layers * layer["all_to_alls"] * exchange,
-    )
+    place = Place(key, topology, tp, ep, mode, algorithm, setting)
+    reduce, exchange = place.questions
+    return place.cell(timing.answer(reduce), timing.answer(exchange))

@@ -1,8 +1,8 @@
-"""Seconds of the study's collectives on its networks; every answer is kept in the process that asked."""
+"""Seconds of the study's collectives on its networks, each asked as a question that says all its answer depends on."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,31 +15,47 @@ _LOCAL = "roce-none"
 Factors = tuple[tuple[str, float], ...]
 
 
-def seconds(topology: int, mode: str, collective: Collective, setting: Setting) -> float:
-    """How long all groups of `collective` take, run at once on `topology` in network mode `mode`.
+@dataclass(frozen=True)
+class Question:
+    """A collective on a network, without what its time does not depend on: equal questions have one answer.
 
-    Groups that never leave their server take the same time in every mode: local flows bypass congestion feedback.
+    gbps, latency: factors on classes of cables that this network has. parameters: of `NetworkParameters`, those that
+    its mode looks at. The answer is the time of `collective` times `repeat`.
+    """
+
+    topology: int
+    mode: str
+    gbps: Factors
+    latency: Factors
+    parameters: Factors
+    collective: Collective
+    repeat: int = 1
+
+
+def question(topology: int, mode: str, collective: Collective, setting: Setting) -> Question:
+    """What is to be known for `collective`, by all its groups at once, on `topology` in network mode `mode`.
+
+    Groups that never leave their server take the same time in every mode: local flows bypass congestion feedback. The
+    chunks of a ring all-to-all follow each other and take the sum of their times, so one chunk is asked for: much less
+    work than all in one go.
     """
     chosen = _LOCAL if _is_local(topology, collective.groups) else mode
-    if collective.kind == "all_to_all" and collective.algorithm == "ring":
-        return _chunk_by_chunk(topology, chosen, collective, setting)
-    return _model(topology, chosen, setting, setting.network).time(collective).seconds
-
-
-def _model(topology: int, mode: str, setting: Setting, parameters: Factors) -> NetworkModel:
-    """The network model, one object wherever a setting changes nothing that this network has."""
     classes = _classes(topology)
     gbps, latency = (tuple((k, f) for k, f in pairs if k in classes) for pairs in (setting.gbps, setting.latency))
-    marking = mode.endswith(CongestionControl.DCQCN.value)
-    kept = tuple((name, value) for name, value in parameters if marking or not name.startswith("ecn_"))
-    return _network(topology, mode, gbps, latency, kept)
+    parameters, repeat = dict(setting.network), 1
+    if collective.kind == "all_to_all" and collective.algorithm == "ring":
+        repeat = int(parameters.get("chunks", study().data["network"]["chunks"]))
+        collective = replace(collective, nbytes=collective.nbytes / repeat)
+        parameters["chunks"] = 1
+    marking = chosen.endswith(CongestionControl.DCQCN.value)
+    kept = tuple((name, value) for name, value in parameters.items() if marking or not name.startswith("ecn_"))
+    return Question(topology, chosen, gbps, latency, kept, collective, repeat)
 
 
-def _chunk_by_chunk(topology: int, mode: str, collective: Collective, setting: Setting) -> float:
-    """Chunks that follow each other take the sum of their times; much less work than simulating them in one go."""
-    chunks = int(dict(setting.network).get("chunks", study().data["network"]["chunks"]))
-    part = replace(collective, nbytes=collective.nbytes / chunks)
-    return chunks * _model(topology, mode, setting, (*setting.network, ("chunks", 1))).time(part).seconds
+def answer(asked: Question) -> float:
+    """Seconds; kept in this process, with those of everything asked of the same network."""
+    network = _network(asked.topology, asked.mode, asked.gbps, asked.latency, asked.parameters)
+    return asked.repeat * network.time(asked.collective).seconds
 
 
 @lru_cache(maxsize=256)

@@ -17,7 +17,7 @@ from ccl_search.sweeping.moe.definitions import (
 )
 from ccl_search.sweeping.moe.experiment import parameters, weights
 from ccl_search.sweeping.moe.findings import CHECKS
-from ccl_search.sweeping.moe.matrix import jobs
+from ccl_search.sweeping.moe.matrix import places
 from runs.errors import BadInputError
 from tests.reference import shared_path
 
@@ -30,7 +30,7 @@ def test_the_matrix_has_192_configurations_a_model() -> None:
 
     count = len(what.topologies) * len(what.partitions) * len(what.modes) * len(what.algorithms)
     assert (len(what.models), count) == (4, 192)
-    assert sum(len(j.models) * len(j.modes) * len(j.algorithms) for j in jobs(what, [USUAL])) == 768
+    assert len(set(places(what, [USUAL]))) == 768
     assert {tp * ep for tp, ep in what.partitions} == {what.data["ranks"]}
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from backends.network import Collective
 from ccl_search.sweeping.moe import experiment, findings, matrix, page, timing
-from ccl_search.sweeping.moe.definitions import Setting, published, study
+from ccl_search.sweeping.moe.definitions import published, study
 from ccl_search.sweeping.moe.findings import number
 from ccl_search.sweeping.moe.matrix import Matrix
+from ccl_search.sweeping.moe.timing import Question
 from runs.errors import BadInputError
 from tests.ccl_search.cli import Cli
 from tests.ccl_search.sweeping.small import results
@@ -77,14 +77,16 @@ def test_a_page_keeps_the_text_around_its_tables(tmp_path: Path) -> None:
         page.write(found, bare)
 
 
-def fast(topology: int, mode: str, collective: Collective, setting: Setting) -> float:
+def fast(asked: Question) -> float:
     """A network that is quick to ask: topology 6 is the fastest, trees and large groups are slow."""
-    tree = 2.0 if "tree" in (collective.algorithm or "") else 1.0
-    return collective.nbytes / 50e9 * tree * len(collective.groups[0]) * (7 - topology) * (2 - (mode == "ib-none"))
+    what = asked.collective
+    tree = 2.0 if "tree" in (what.algorithm or "") else 1.0
+    slow = tree * len(what.groups[0]) * (7 - asked.topology) * (2 - (asked.mode == "ib-none"))
+    return what.nbytes / 50e9 * slow * asked.repeat
 
 
 def test_the_verb_runs_a_model_and_keeps_it(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "seconds", fast)
+    monkeypatch.setattr(timing, "answer", fast)
 
     found = cli("sweep", "moe-study", "--models", "flash", "--jobs", "1", "--json", "--out", str(tmp_path / "c.csv"))
     document = found.document

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backends.network import NetworkModel
+from backends.network import Collective, NetworkModel
 from ccl_search.sweeping.moe import matrix, timing
 from ccl_search.sweeping.moe.definitions import Setting, all_reduce, all_to_all, study
 from tests.reference import shared_path
@@ -15,6 +15,10 @@ from tests.reference import shared_path
 MODES = ("ib-none", "ib-hpcc", "roce-hpcc", "roce-dcqcn")
 USUAL = Setting()
 NAMES = {"Flash": "flash", "GLM": "glm", "KimiK3": "kimi-k3", "V4Pro": "v4-pro"}
+
+
+def seconds(topology: int, mode: str, collective: Collective) -> float:
+    return timing.answer(timing.question(topology, mode, collective, USUAL))
 
 
 def times(topology: int, tp: int, algorithm: str = "ring_direct", setting: Setting = USUAL) -> list[float]:
@@ -26,7 +30,7 @@ def test_no_all_reduce_beats_its_bandwidth(tp: int) -> None:
     step = all_reduce(study().model("flash"), tp, 32 // tp, "ring", USUAL)
 
     # a ring sends 2 (n-1)/n of the buffer over every link, 400 Gb/s at best
-    assert timing.seconds(1, "roce-none", step, USUAL) > 2 * (tp - 1) / tp * step.nbytes / 50e9
+    assert seconds(1, "roce-none", step) > 2 * (tp - 1) / tp * step.nbytes / 50e9
 
 
 def test_without_a_network_all_modes_are_equal() -> None:
@@ -66,7 +70,7 @@ def test_the_literatures_tree_is_faster_than_that_of_the_simulator() -> None:
     assert theirs > ring
 
 
-def test_a_job_asks_each_network_once_a_collective(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_asked_alike_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     simulated: list[Any] = []
     real = NetworkModel._simulate
 
@@ -76,15 +80,33 @@ def test_a_job_asks_each_network_once_a_collective(monkeypatch: pytest.MonkeyPat
 
     timing._network.cache_clear()
     monkeypatch.setattr(NetworkModel, "_simulate", counting)
-    gpu = [Setting(gpu=factor) for factor in (1.0, 2.0, 4.0)]
-    job = matrix.Job(2, 2, 16, ("flash", "v4-pro"), MODES, ("ring_direct", "dbt_direct"), tuple(gpu))
+    gpu = [Setting(gpu=factor) for factor in (1.0, 2.0)]
+    foreign = [Setting(gbps=(("mesh", 0.5),)), Setting(network=(("ecn_min", 2e-6), ("ecn_max", 8e-6)))]
+    larger = Setting(all_reduce=2.0)
+    wanted = [
+        place
+        for place in matrix.places(study().only(["kimi-k3", "v4-pro"]), [*gpu, *foreign, larger])
+        if (place.topology, place.tp) == (2, 2)
+    ]
 
-    cells = [cell for found in matrix.work(job).values() for cell in found]
+    found = matrix.run(wanted, 1)
 
-    assert len(cells) == 2 * 4 * 2 * 3
-    # two models, each two all-reduces inside a server (once) and an all-to-all in each of four modes
-    assert len(simulated) == 2 * (2 + 4)
+    assert [len(some.cells) for some in found.values()] == [2 * 2 * 4] * 5
+    # two models, each two all-reduces inside a server (once) and an all-to-all in each of four modes; other marks are
+    # for DCQCN alone; two all-reduces of twice the size, and Kimi K3's are then those of V4 Pro, twice as wide
+    assert len(simulated) == 2 * (2 + 4) + 2 * 1 + 2
     assert len(set(simulated)) == len(simulated)
+
+
+def test_the_matrix_has_the_cells_that_are_computed_alone() -> None:
+    wanted = [
+        place for place in matrix.places(study(), [USUAL, Setting(gpu=2.0)]) if (place.topology, place.tp) == (2, 8)
+    ]
+
+    for setting, found in matrix.run(wanted, 2).items():
+        assert len(found.cells) == 4 * 2 * 4
+        for cell in found.of(model=("flash", "glm"), mode="ib-none").cells:
+            assert cell == matrix.cell(2, 8, 4, "ib-none", cell.model, cell.algorithm, setting)
 
 
 @pytest.mark.shared
@@ -107,7 +129,5 @@ def test_cells_are_near_the_reference_layers() -> None:
 
 def test_all_to_all_of_a_ring_is_slower_than_a_direct_one() -> None:
     flash = study().model("flash")
-    ring, direct = (
-        timing.seconds(1, "roce-hpcc", all_to_all(flash, 4, 8, name, USUAL), USUAL) for name in ("ring", "direct")
-    )
+    ring, direct = (seconds(1, "roce-hpcc", all_to_all(flash, 4, 8, name, USUAL)) for name in ("ring", "direct"))
     assert ring > 2 * direct
