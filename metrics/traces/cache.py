@@ -17,7 +17,9 @@ from pathlib import Path
 
 import msgspec
 
-READER_VERSION = 2
+from runs.digests import file_sha256
+
+READER_VERSION = 3
 _SETTLED = 1.0
 
 
@@ -25,12 +27,6 @@ def key_of(path: Path, digest: str) -> str:
     """The name of the entry for a file with this content."""
     name = hashlib.blake2b(path.name.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
     return f"{path.stat().st_size}-{digest}-{name}.v{READER_VERSION}"
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 class Cache:
@@ -41,7 +37,7 @@ class Cache:
 
     def get(self, path: Path) -> bytes | None:
         """The stored columns of this file's present content, or None."""
-        digest = self._known_digest(path) or (digest_of(path) if self._maybe(path) else None)
+        digest = self._known_digest(path) or (file_sha256(path) if self._maybe(path) else None)
         if digest is None:
             return None
         try:
@@ -58,7 +54,7 @@ class Cache:
 
     def drop(self, path: Path) -> None:
         """Forget an entry that cannot be decoded."""
-        digest = self._known_digest(path) or digest_of(path)
+        digest = self._known_digest(path) or file_sha256(path)
         with contextlib.suppress(OSError):
             (self.folder / key_of(path, digest)).unlink()
 

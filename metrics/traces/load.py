@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from metrics.traces import captures, discover, split
+from metrics.traces import captures, discover, replicas, split
 from metrics.traces.discover import TraceFile
 from metrics.traces.pool import read_all
 from metrics.traces.timeline import Lane, Timeline
@@ -30,7 +30,7 @@ def load(folder: Path, cache: Path | None = None) -> Timeline:
             f"the trace in {folder} holds no device events, no steps: {'; '.join(warnings) or 'its files are empty'}",
             "check that the profiler was active while the job ran",
         )
-    lanes = _unique_ranks(captures.in_a_row(lanes, warnings), warnings)
+    lanes = _unique_ranks(replicas.apart(captures.in_a_row(lanes, warnings), warnings), warnings)
     _name_missing(lanes, warnings)
     return Timeline(str(folder), family, lanes, warnings)
 

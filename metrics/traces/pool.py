@@ -18,10 +18,11 @@ from pathlib import Path
 import msgspec
 
 from metrics.traces import codec
-from metrics.traces.cache import Cache, Digest, digest_of
+from metrics.traces.cache import Cache, Digest
 from metrics.traces.discover import TraceFile
 from metrics.traces.raw import Observe
 from metrics.traces.timeline import Lane
+from runs.digests import file_sha256
 
 Read = tuple[list[Lane], list[str]]
 PARALLEL_FROM = 48 << 20  # bytes to read, below which starting an interpreter costs more than it saves
@@ -90,7 +91,7 @@ def read_and_keep(file: TraceFile, store: Cache | None) -> Read:
     digest = Digest()
     streamed = file.family == "kineto"
     found = read_one(file, digest.feed if streamed else None)
-    store.put(file.path, digest.hex() if streamed else digest_of(file.path), codec.encode(*found))
+    store.put(file.path, digest.hex() if streamed else file_sha256(file.path), codec.encode(*found))
     return found
 
 

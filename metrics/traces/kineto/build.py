@@ -43,6 +43,7 @@ def _common(lane: Lane, contents: Contents, source: str, rank: int, device: int)
     mine = known.get(device, {})
     lane.source, lane.rank = source, rank
     lane.facts["events"] = contents.any_event
+    lane.facts["processes"] = sorted(contents.events.processes)
     lane.device = "no device" if device < 0 else f"device {device}"
     lane.device_name = str(mine.get("name", ""))
     lane.sm_count = mine.get("numSms") if isinstance(mine.get("numSms"), int) else None

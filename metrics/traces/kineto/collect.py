@@ -53,7 +53,8 @@ class Span:
 class Collector:
     """Everything wanted of one file, growing chunk by chunk.
 
-    `marked`: a profiler step was seen, so that the loops of serving engines do not matter any more.
+    `marked`: a profiler step was seen, so that the loops of serving engines do not matter any more. `processes`: ids of
+    the processes whose host events these are.
     """
 
     names: dict[str, int] = field(default_factory=dict)
@@ -66,6 +67,7 @@ class Collector:
     dropped: Counter[str] = field(default_factory=Counter)
     repaired: Counter[str] = field(default_factory=Counter)
     events: int = 0
+    processes: set[int] = field(default_factory=set)
     marked: bool = False
     rows: int = 0
 
@@ -166,6 +168,7 @@ class Collector:
         correlation = ev.integers([-1 if e.args is None else e.args.correlation for e in found])
         threads = self.threads
         thread = np.array([threads.setdefault(str(e.tid), len(threads)) for e in found], np.int64)
+        self._of_process(found[0].pid if found else None)
         keep = correlation >= 0
         keep[list(bad)] = False
         self.launch.append((correlation[keep], start[keep], thread[keep]))
@@ -180,7 +183,12 @@ class Collector:
             thread = self.threads.setdefault(str(event.tid), len(self.threads))
             args = _arguments(_KERNEL_ARGS, event.args) if event.name == "record_param_comms" else None
             self.marked |= event.name.startswith("ProfilerStep#")
+            self._of_process(event.pid if event.cat != "gpu_user_annotation" else None)
             self.spans.append(Span(event.name, event.cat, thread, int(start[row]), int(start[row] + dur[row]), args))
+
+    def _of_process(self, process: Any) -> None:
+        if type(process) is int:
+            self.processes.add(process)
 
     def take_memory(self, found: list[ev.AnyEvent]) -> None:
         """Allocator samples of a device (`Device Type` 0 is the host)."""
@@ -212,7 +220,7 @@ def _device(event: ev.AnyEvent) -> ev.DeviceEvent:
 
 
 def _launch(event: ev.AnyEvent) -> ev.LaunchEvent:
-    return ev.LaunchEvent(_arguments(_LAUNCH_ARGS, event.args), event.tid, event.ts, event.dur)
+    return ev.LaunchEvent(_arguments(_LAUNCH_ARGS, event.args), event.pid, event.tid, event.ts, event.dur)
 
 
 def _among(cat: Any, wanted: frozenset[str]) -> bool:

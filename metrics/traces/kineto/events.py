@@ -63,6 +63,7 @@ class LaunchEvent(msgspec.Struct, gc=False):
     """A runtime or driver call."""
 
     args: LaunchArgs | None = None
+    pid: Any = None
     tid: Any = None
     ts: msgspec.Raw = _EMPTY
     dur: msgspec.Raw = _EMPTY

@@ -53,15 +53,17 @@ def _kind(prefill: int, decode: int) -> StepKind:
 def find_steps(spans: Sequence[Span]) -> tuple[str, Steps]:
     """The iterations of a rank: ProfilerStep#N spans of any host category, else serving iterations, else none.
 
-    A span inside another chosen span is not a second step. Spans on the device timeline are projections that ROCm
-    places wrongly; they are never steps.
+    A span inside another chosen span is not a second step. Serving spans that say what the iteration did stand over the
+    ones that do not: SGLang's `step[...]` lies inside the Python frame `run_batch`. Spans on the device timeline are
+    projections that ROCm places wrongly; they are never steps.
     """
     host = [span for span in spans if span.cat != "gpu_user_annotation"]
     marked = [span for span in host if _PROFILER_STEP.match(span.name)]
     if marked:
         return "ProfilerStep", _steps(_outermost(marked))
     serving = [span for span in host if is_serving(span.name)]
-    return ("serving", _steps(_outermost(serving))) if serving else ("", Steps())
+    telling = [span for span in serving if describe(span.name)[0] is not StepKind.PLAIN]
+    return ("serving", _steps(_outermost(telling or serving))) if serving else ("", Steps())
 
 
 def _outermost(spans: list[Span]) -> list[Span]:

@@ -52,6 +52,7 @@ NAMES = ("torchtitan", "megatron-lm", "maxtext", "vllm", "sglang", "command")
         ("vllm", "v0.16.0", "vllm-0.16"),
         ("sglang", "0.4.10", "sglang-0.4"),
         ("sglang", "0.5.10.post1", "sglang-0.5"),
+        ("sglang", "0.5.23", "sglang-0.5.11"),
     ],
 )
 def test_known_versions_need_no_warning(framework: str, version: str, era: str) -> None:
@@ -69,7 +70,7 @@ def test_known_versions_need_no_warning(framework: str, version: str, era: str) 
         ("torchtitan", "main", "python-2026-08", "no release"),
         ("vllm", "0.6.3", "vllm-0.10", "no known era"),
         ("vllm", "0.99", "vllm-0.16", "newer than 0.32.0"),
-        ("sglang", "nightly", "sglang-0.5", "no release"),
+        ("sglang", "nightly", "sglang-0.5.11", "no release"),
         ("megatron-lm", "3.1", "core-0.17", "newer than 0.20.0"),
         ("megatron-lm", "0.9.0", "core-0.10", "no known era"),
         ("maxtext", "2024-12-01", "maxtext-train", "no known era"),
