@@ -6,8 +6,9 @@ import itertools
 import json
 import keyword
 import math
+import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,14 @@ from runs.errors import BadInputError
 from runs.expressions import Expression, MissingFactError
 
 Config = dict[str, Any]
+MOST_DEAD_ENDS = 1_000_000
+"""Choices tried one after another without a valid config, after which a walk gives up (some ten seconds)."""
+
 _TYPES: dict[str, type] = {"int": int, "str": str, "bool": bool, "float": float}
+
+
+class EndlessSpaceError(BadInputError):
+    """A walk through a space found no further valid config for so long that it was given up."""
 
 
 @dataclass(frozen=True)
@@ -162,11 +170,45 @@ class ConfigSpace:
         """Every config without a violation, in the order of the grid.
 
         A constraint is asked as soon as all its knobs are set, so that large grids are not walked point by point.
+
+        Raises:
+            EndlessSpaceError: `MOST_DEAD_ENDS` choices in a row led to no valid config.
         """
+        dead_ends = 0
+        for config in self.walk(workload, environment):
+            dead_ends = dead_ends + 1 if config is None else 0
+            if config is not None:
+                yield config
+            elif dead_ends > MOST_DEAD_ENDS:
+                raise _endless(self)
+
+    def scattered_configs(
+        self, workload: Mapping[str, Any], environment: Mapping[str, Any], draw: random.Random
+    ) -> Iterator[Config]:
+        """Valid configs from all over the grid, without end and some of them again; nothing if none is valid.
+
+        Each is the first of a walk with the choices of every knob in another order: where few points are valid, that
+        finds one at once. Not uniform: configs of thinly settled parts of the grid come more often. It ends after
+        `MOST_DEAD_ENDS` choices that led to none, in all walks together.
+        """
+        dead_ends = 0
+        while True:
+            shuffled = tuple(replace(k, choices=tuple(draw.sample(k.choices, len(k.choices)))) for k in self.knobs)
+            found = None
+            for found in replace(self, knobs=shuffled).walk(workload, environment):
+                dead_ends += found is None
+                if found is not None or dead_ends > MOST_DEAD_ENDS:
+                    break
+            if found is None:
+                return
+            yield found
+
+    def walk(self, workload: Mapping[str, Any], environment: Mapping[str, Any]) -> Iterator[Config | None]:
+        """Every valid config in the order of the grid, and None for every choice on the way that is a dead end."""
         ready: list[list[Constraint]] = [[] for _ in range(len(self.knobs) + 1)]
         for constraint in self.constraints:
             ready[max((self.keys.index(key) + 1 for key in constraint.expression.knobs), default=0)].append(constraint)
-        yield from self._extensions({}, ready, workload, environment)
+        return self._extensions({}, ready, workload, environment)
 
     def _extensions(
         self,
@@ -174,8 +216,10 @@ class ConfigSpace:
         ready: list[list[Constraint]],
         workload: Mapping[str, Any],
         environment: Mapping[str, Any],
-    ) -> Iterator[Config]:
+    ) -> Iterator[Config | None]:
+        """Every valid config that begins with `partial`, and None for every choice that is a dead end."""
         if not all(_holds(constraint, partial, workload, environment) for constraint in ready[len(partial)]):
+            yield None
             return
         if len(partial) == len(self.knobs):
             yield partial
@@ -245,6 +289,14 @@ def _holds(
         return bool(constraint.expression.evaluate(config, workload, environment))
     except MissingFactError:
         return True
+
+
+def _endless(space: ConfigSpace) -> EndlessSpaceError:
+    return EndlessSpaceError(
+        f"space {space.name!r} has {space.size:.3g} points, and {MOST_DEAD_ENDS:,} choices in a row led to none "
+        "that satisfies its constraints",
+        "loosen a constraint, leave choices out, or name the knobs of the strictest constraint first",
+    )
 
 
 def _no_knob(key: str) -> Knob:

@@ -95,10 +95,10 @@ def build(name: str, settings: SearchSettings, around: Surroundings) -> Proposer
     if name == "tpe":
         from ccl_search.proposers.tpe import TpeProposer
 
-        return TpeProposer(settings.seed)
+        return TpeProposer(settings.seed, around.fits)
     from ccl_search.proposers.samplers import GridProposer, RandomProposer
 
-    return GridProposer(around.fits) if name == "grid" else RandomProposer(settings.seed)
+    return GridProposer(around.fits) if name == "grid" else RandomProposer(settings.seed, around.fits)
 
 
 def _claude(settings: SearchSettings, around: Surroundings) -> Proposer:

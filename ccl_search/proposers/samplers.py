@@ -4,11 +4,33 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import islice
 
 from ccl_search.proposers.base import Proposal, ProposalContext, ProposerExhaustedError, constant_policy
-from runs.space import Config, config_key
+from runs.space import Config, EndlessSpaceError, config_key
 
 _MAX_DRAWS = 20_000
+_MAX_WALKS = 200
+
+
+class Fitting:
+    """Whether a valid config fits in memory, each asked once: what does not would only come back as a refusal."""
+
+    def __init__(self, fits: Callable[[Config], bool]) -> None:
+        self._fits = fits
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, config: Config) -> bool:
+        """Whether `config` fits."""
+        key = config_key(config)
+        if key not in self._known:
+            self._known[key] = self._fits(config)
+        return self._known[key]
+
+
+def anything_fits(_config: Config) -> bool:
+    """For a search that knows nothing of memory."""
+    return True
 
 
 def seen_configs(context: ProposalContext) -> set[str]:
@@ -25,26 +47,35 @@ def is_new_and_valid(config: Config, context: ProposalContext, seen: set[str]) -
 
 
 class RandomProposer:
-    """Draws uniformly from the valid configs not tried yet; the draw depends on the seed and the history's length."""
+    """Draws uniformly from the valid configs not tried yet that fit in memory, as `fits` tells.
+
+    The draw depends on the seed and the history's length.
+    """
 
     name = "random"
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, fits: Callable[[Config], bool] = anything_fits) -> None:
         self._seed = seed
+        self._fits = Fitting(fits)
 
     def propose(self, context: ProposalContext) -> Proposal:
         """A config drawn at random.
 
         Raises:
-            ProposerExhaustedError: no new valid config was found, by drawing or by walking the whole space.
+            ProposerExhaustedError: no new config that fits was found, by drawing or by walking the space.
         """
         draw = random.Random(f"{self._seed}:{len(context.history) + len(context.running)}")  # noqa: S311 - sampling, not secrets
         seen = seen_configs(context)
         for _ in range(_MAX_DRAWS):
             config = {knob.key: draw.choice(knob.choices) for knob in context.space.knobs}
-            if is_new_and_valid(config, context, seen):
-                return Proposal(constant_policy(config), "drawn at random from the valid configs")
-        return Proposal(constant_policy(_first_untried(context, seen)), "the first valid config not tried yet")
+            if is_new_and_valid(config, context, seen) and self._fits(config):
+                return Proposal(constant_policy(config), "drawn at random from the valid configs that fit in memory")
+        scattered = context.space.scattered_configs(context.workload, context.environment, draw)
+        for config in islice(scattered, _MAX_WALKS):
+            if config_key(config) not in seen and self._fits(config):
+                return Proposal(constant_policy(config), "the end of a random walk through a thinly settled space")
+        config = _first_untried(context, seen, self._fits)
+        return Proposal(constant_policy(config), "the first valid config not tried yet")
 
     def close(self) -> None:
         """Nothing is held."""
@@ -59,9 +90,8 @@ class GridProposer:
 
     name = "grid"
 
-    def __init__(self, fits: Callable[[Config], bool] = lambda _config: True) -> None:
-        self._fits = fits
-        self._unfit: set[str] = set()
+    def __init__(self, fits: Callable[[Config], bool] = anything_fits) -> None:
+        self._fits = Fitting(fits)
 
     def propose(self, context: ProposalContext) -> Proposal:
         """The next config of the grid.
@@ -69,23 +99,18 @@ class GridProposer:
         Raises:
             ProposerExhaustedError: the grid is at its end.
         """
-        config = _first_untried(context, seen_configs(context), self._is_fit)
+        config = _first_untried(context, seen_configs(context), self._fits)
         return Proposal(constant_policy(config), "next in the order of the space")
-
-    def _is_fit(self, config: Config) -> bool:
-        key = config_key(config)
-        if key not in self._unfit and not self._fits(config):
-            self._unfit.add(key)
-        return key not in self._unfit
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def _first_untried(
-    context: ProposalContext, seen: set[str], is_fit: Callable[[Config], bool] = lambda _config: True
-) -> Config:
-    for config in context.space.valid_configs(context.workload, context.environment):
-        if config_key(config) not in seen and is_fit(config):
-            return config
+def _first_untried(context: ProposalContext, seen: set[str], fits: Callable[[Config], bool]) -> Config:
+    try:
+        for config in context.space.valid_configs(context.workload, context.environment):
+            if config_key(config) not in seen and fits(config):
+                return config
+    except EndlessSpaceError as error:
+        raise ProposerExhaustedError(error.message) from error
     raise ProposerExhaustedError("every valid config of the space has been tried")

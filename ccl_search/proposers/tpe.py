@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ccl_search.proposers.base import Proposal, ProposalContext, TrialView, constant_policy
-from ccl_search.proposers.samplers import RandomProposer, is_new_and_valid, seen_configs
+from ccl_search.proposers.samplers import (
+    Fitting,
+    RandomProposer,
+    anything_fits,
+    is_new_and_valid,
+    seen_configs,
+)
+from runs.space import Config
 
 if TYPE_CHECKING:
     import optuna
@@ -19,15 +27,16 @@ _MAX_ASKS = 200
 class TpeProposer:
     """Asks a fresh study, rebuilt from the history, for a config; stateless, so a resumed run goes on the same way.
 
-    Configs the space forbids are asked again; when the sampler keeps returning known or forbidden ones, a random
-    valid config is proposed instead and the rationale says so.
+    Configs that the space forbids or that do not fit in memory (`fits`) are asked again; when the sampler keeps
+    returning such or known ones, a random valid config is proposed instead and the rationale says so.
     """
 
     name = "tpe"
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, fits: Callable[[Config], bool] = anything_fits) -> None:
         self._seed = seed
-        self._fallback = RandomProposer(seed)
+        self._fits = Fitting(fits)
+        self._fallback = RandomProposer(seed, self._fits)
 
     def propose(self, context: ProposalContext) -> Proposal:
         """The sampler's next valid config.
@@ -46,7 +55,7 @@ class TpeProposer:
         for _ in range(_MAX_ASKS):
             trial = study.ask(dict(distributions))
             config = {key: trial.params[key] for key in context.space.keys}
-            if is_new_and_valid(config, context, seen):
+            if is_new_and_valid(config, context, seen) and self._fits(config):
                 return Proposal(constant_policy(config), "tree-structured Parzen estimator")
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
         fallback = self._fallback.propose(context)

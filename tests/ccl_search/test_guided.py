@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,17 @@ import pytest
 
 from ccl_search.problem import Problem, ProblemSource, resolve
 from ccl_search.proposers.base import ProposalContext, ProposerExhaustedError, TrialView
-from ccl_search.proposers.guided import GuidedProposer
+from ccl_search.proposers.guided import GuidedProposer, choosing
+from ccl_search.proposers.guided.choosing import Chooser
 from ccl_search.proposers.guided.envelope import estimate
 from ccl_search.proposers.guided.setting import Setting
+from ccl_search.proposers.samplers import GridProposer, RandomProposer
+from ccl_search.proposers.tpe import TpeProposer
 from policies.factory import create_runner
 from policies.runner import PolicyRunner
-from runs.space import Config, ConfigSpace
+from runs import space as space_module
+from runs.expressions import parse
+from runs.space import Config, ConfigSpace, Constraint
 from runs.trial import FailureClass, TrialState
 
 GUIDED = Path(__file__).resolve().parents[2] / "ccl_search" / "proposers" / "guided"
@@ -139,3 +145,27 @@ def test_it_knows_no_simulator() -> None:
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             assert not any(name.split(".")[0] in ("backends", "launchers", "metrics") for name in names), path
+
+
+def test_of_a_space_with_very_many_configs_it_considers_more_than_a_corner(
+    problem: Problem, runner: PolicyRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "_MAX_CANDIDATES", 300)
+    corner = Chooser.of(context(problem, ()))
+    monkeypatch.setattr(choosing, "_VERY_MANY", 1_000)
+    spread = Chooser.of(context(problem, ()))
+
+    assert {found.config["tp"] for found in corner.candidates} == {1}
+    assert {found.config["tp"] for found in spread.candidates} == set(problem.space.knob("tp").choices)
+    assert [found.key for found in Chooser.of(context(problem, ())).candidates] == [f.key for f in spread.candidates]
+
+
+def test_a_space_in_which_no_config_is_found_ends_the_search_with_the_reason(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(space_module, "MOST_DEAD_ENDS", 1_000)
+    never = (Constraint("never", parse("pipeline_schedule == 'backwards'")),)
+
+    for proposer in (GuidedProposer(), RandomProposer(0), TpeProposer(0), GridProposer()):
+        with pytest.raises(ProposerExhaustedError, match="1,000 choices in a row"):
+            proposer.propose(context(problem, (), replace(problem.space, constraints=never)))

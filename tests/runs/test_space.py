@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import random
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runs import space as space_module
 from runs.errors import BadInputError
 from runs.expressions import parse
-from runs.space import ConfigSpace, Constraint, Knob, config_key, load
+from runs.space import ConfigSpace, Constraint, EndlessSpaceError, Knob, config_key, load
 
 _RULES = (
     "tp * pp * dp <= environment.total_gpus",
@@ -214,3 +216,40 @@ def test_a_space_file_is_read_and_its_troubles_are_one_line(tmp_path: Path) -> N
 def test_config_keys_are_equal_for_equal_configs_only() -> None:
     assert config_key({"tp": 1, "pp": 2}) == config_key({"pp": 2, "tp": 1})
     assert len({config_key({"x": value}) for value in (1, True, 1.0, "1")}) == 4
+
+
+def _endless(count: int = 12) -> ConfigSpace:
+    """A space of 10^count points whose only rule can be asked once all knobs but one are set, and never holds."""
+    knobs = tuple(knob(f"k{place}", *range(10)) for place in range(count))
+    return ConfigSpace("vast", knobs, (Constraint("never", parse(f"k{count - 1} < 0")),))
+
+
+def test_a_walk_that_finds_nothing_for_long_is_given_up_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(space_module, "MOST_DEAD_ENDS", 5_000)
+
+    with pytest.raises(EndlessSpaceError, match=r"'vast' has 1e\+12 points, and 5,000 choices in a row") as caught:
+        next(_endless().valid_configs({}, {}))
+
+    assert "loosen a constraint" in caught.value.hint
+    assert next(_endless().scattered_configs({}, {}, random.Random(0)), None) is None
+
+
+def test_only_dead_ends_in_a_row_end_a_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(space_module, "MOST_DEAD_ENDS", 10)
+    rarely = ConfigSpace("rare", (knob("a", *range(100)), knob("b", *range(10))), (Constraint("r", parse("b == 9")),))
+
+    assert sum(1 for _ in rarely.valid_configs({}, {})) == 100
+
+
+def test_scattered_configs_are_valid_and_come_from_everywhere() -> None:
+    settled = ConfigSpace(
+        "thin", tuple(knob(key, *range(40)) for key in ("a", "b", "c", "d")), (Constraint("r", parse("a == d")),)
+    )
+
+    found = list(itertools.islice(settled.scattered_configs({}, {}, random.Random(1)), 400))
+
+    assert all(not settled.violations(config, {}, {}) for config in found)
+    assert len({config_key(config) for config in found}) > 380
+    assert all(len({config[key] for config in found}) > 30 for key in settled.keys)
+    again = itertools.islice(settled.scattered_configs({}, {}, random.Random(1)), 400)
+    assert list(again) == found

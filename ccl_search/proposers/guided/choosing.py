@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ccl_search.proposers.base import ProposalContext, ProposerExhaustedError, TrialView
@@ -15,12 +17,13 @@ from ccl_search.proposers.guided.frontier import gains
 from ccl_search.proposers.guided.setting import Setting
 from ccl_search.proposers.guided.surprise import Surprise, coordinates, regress
 from ccl_search.proposers.samplers import seen_configs
-from runs.space import Config, config_key
+from runs.space import Config, EndlessSpaceError, config_key
 
 if TYPE_CHECKING:
     from ccl_search.proposers.guided.surprise import Floats
 
 _MAX_CANDIDATES = 20_000
+_VERY_MANY = 100_000
 _BOLD, _CAUTIOUS = 1.0, 0.2
 
 
@@ -47,14 +50,16 @@ class Chooser:
 
     @classmethod
     def of(cls, context: ProposalContext) -> Chooser:
-        """Enumerate the space of `context` (at most the first 20,000 valid configs)."""
+        """Enumerate the space of `context`: at most 20,000 valid configs (see `_considered`).
+
+        Raises:
+            ProposerExhaustedError: no valid config was found, for so long that the walk was given up.
+        """
         setting = Setting.of(context.workload, context.environment)
         candidates: list[Candidate] = []
-        for config in context.space.valid_configs(context.workload, context.environment):
+        for config in _considered(context):
             devices = context.space.world_size(config, context.workload, context.environment)
             candidates.append(Candidate(config, config_key(config), estimate(config, setting), devices))
-            if len(candidates) >= _MAX_CANDIDATES:
-                break
         places = coordinates([found.config for found in candidates], context.space)
         return cls(setting, candidates, places)
 
@@ -92,6 +97,25 @@ class Chooser:
     def _errors(self, rows: Sequence[int], calibration: Calibration, context: ProposalContext) -> Surprise:
         tried = coordinates([sample.config for sample in calibration.samples], context.space)
         return regress(self.places[list(rows)], tried, calibration.errors())
+
+
+def _considered(context: ProposalContext) -> list[Config]:
+    """The first valid configs of the space; of a space with very many, configs from all over it, always the same.
+
+    The first of very many would be a corner: all of them with the first choices of the first knobs.
+    """
+    found: list[Config] = []
+    try:
+        walk = context.space.valid_configs(context.workload, context.environment)
+        found.extend(islice(walk, _MAX_CANDIDATES))
+        if next(islice(walk, _VERY_MANY - _MAX_CANDIDATES, None), None) is None:
+            return found
+    except EndlessSpaceError as error:
+        if not found:
+            raise ProposerExhaustedError(error.message) from error
+    draw = random.Random(0)  # noqa: S311 - sampling, not secrets
+    scattered = context.space.scattered_configs(context.workload, context.environment, draw)
+    return list({config_key(config): config for config in islice(scattered, _MAX_CANDIDATES)}.values())
 
 
 def explain(choice: Choice, context: ProposalContext) -> str:
