@@ -107,8 +107,8 @@ def compare(inputs: Path, row: dict[str, str]) -> Outcome:
 def _run(inputs: Path, row: dict[str, str], program: Program, ns3: bool) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         paths = InputPaths(
-            inputs / _prefix(row), inputs / _system(row, ns3),
-            network=None if ns3 else inputs / _network(row), physical=inputs / _physical(row) if ns3 else None,
+            inputs / prefix_of(row), inputs / system_of(row, ns3),
+            network=None if ns3 else inputs / _network(row), physical=inputs / physical_of(row) if ns3 else None,
             comm_group=inputs / row["comm_group"] if row.get("comm_group") else None,
             ns3_config=_configuration(inputs, row, Path(scratch)) if ns3 else None,
             flags=_flags(row),
@@ -119,7 +119,8 @@ def _run(inputs: Path, row: dict[str, str], program: Program, ns3: bool) -> int:
         return found.run.wall_ns
 
 
-def _prefix(row: dict[str, str]) -> str:
+def prefix_of(row: dict[str, str]) -> str:
+    """Where the traces of a row are, from the folder of inputs."""
     if row.get("prefix"):
         return row["prefix"]
     if "/" in row.get("workload", ""):
@@ -130,7 +131,8 @@ def _prefix(row: dict[str, str]) -> str:
     return f"et/{row['collective']}_{row['size_bytes']}B_{npus}npus/{row['collective']}"
 
 
-def _system(row: dict[str, str], ns3: bool) -> str:
+def system_of(row: dict[str, str], ns3: bool) -> str:
+    """The system file of a row."""
     if row.get("system"):
         return row["system"]
     assert ns3
@@ -142,7 +144,8 @@ def _network(row: dict[str, str]) -> str:
     return row.get("net") or (row["network"] if "/" in row.get("network", "") else f"network/{row['topology']}.yml")
 
 
-def _physical(row: dict[str, str]) -> str:
+def physical_of(row: dict[str, str]) -> str:
+    """The physical topology of a row on ns-3."""
     named = row.get("physical_topology")
     return f"ns3/{named}" if named else ONE_SWITCH.format(npus=row["npus"])
 

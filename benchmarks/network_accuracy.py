@@ -9,18 +9,17 @@ scored; the rest are, all of them.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import tarfile
-import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 
 from backends.network import Collective, CongestionControl, NetworkModel, NetworkParameters, Topology
 from backends.network.formats import read_astra_network, read_ns3_topology
 from backends.network.parameters import DETAILED
+from benchmarks import comparing
 
 CONTROLS = {"none(0)": "none", "none": "none", "DCQCN": "dcqcn", "HPCC": "hpcc", "TIMELY": "timely", "DCTCP": "dctcp"}
 KINDS = {
@@ -55,6 +54,9 @@ class Comparison:
     @property
     def error(self) -> float:
         return abs(self.ours / self.reference - 1)
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.label}: {self.reference:.0f} ns, ours {self.ours:.0f} ns, {self.error:.1%}"
 
 
 class Reference:
@@ -212,12 +214,6 @@ PARTS = {
 }
 
 
-def percentile(errors: list[float], share: float) -> float:
-    """The smallest error that `share` of all do not exceed."""
-    ordered = sorted(errors)
-    return ordered[min(len(ordered) - 1, max(0, -(-int(share * 100 * len(ordered)) // 100) - 1))]
-
-
 def table(rows: list[Comparison]) -> str:
     """Markdown: a line a file, then a line a kind."""
     lines = ["| rows of | kind | rows | median error | 95 % of rows within | worst |", "|---|---|---|---|---|---|"]
@@ -226,33 +222,10 @@ def table(rows: list[Comparison]) -> str:
         mine = [row for row in rows if row.file == file]
         groups = {"all": mine} | {kind: [r for r in mine if r.kind == kind] for kind in sorted({r.kind for r in mine})}
         for kind, group in groups.items():
-            errors = [row.error for row in group]
-            figures = (median(errors), percentile(errors, 0.95), max(errors))
-            cells = " | ".join(f"{100 * figure:.2f} %" for figure in figures)
-            lines.append(f"| {file} | {kind} | {len(group)} | {cells} |")
-    return "\n".join(lines) + "\n"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--data", type=Path, required=True, help="folder of the reference results")
-    parser.add_argument("--table", type=Path, help="write the markdown table here")
-    parser.add_argument("--worst", type=int, default=10, help="how many of the worst rows to print")
-    parser.add_argument("--only", choices=sorted(PARTS), action="append", help="only this part (repeatable)")
-    asked = parser.parse_args()
-    begun = time.perf_counter()
-    data = Reference(asked.data)
-    rows = [row for name in asked.only or PARTS for row in PARTS[name](data)]
-    text = table(rows)
-    if any(row.file.startswith("astra_reference") for row in rows):
-        text += "\n" + causes(rows)
-    print(text)
-    for row in sorted(rows, key=lambda row: -row.error)[: asked.worst]:
-        print(f"{row.file}: {row.label}: {row.reference:.0f} ns, ours {row.ours:.0f} ns, {row.error:.1%}")
-    print(f"{len(rows)} rows in {time.perf_counter() - begun:.0f} s")
-    if asked.table:
-        asked.table.write_text(text, encoding="utf-8")
+            lines.append(f"| {file} | {kind} | {len(group)} | {comparing.cells([row.error for row in group])} |")
+    text = "\n".join(lines) + "\n"
+    return f"{text}\n{causes(rows)}" if any(file.startswith("astra_reference") for file in files) else text
 
 
 if __name__ == "__main__":
-    main()
+    comparing.main(__doc__, PARTS, lambda folder: nullcontext(Reference(folder)), table)

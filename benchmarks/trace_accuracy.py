@@ -10,21 +10,20 @@ window are not scored; rows of the congestion-unaware backend are shown apart, b
 
 from __future__ import annotations
 
-import argparse
 import csv
 import tarfile
 import tempfile
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 
 from backends.exchange.inputs import AstraInputs, load_inputs
 from backends.exchange.ns3_config import Ns3Config
 from backends.exchange.raw import RawResult, run
 from backends.network import CongestionControl
-from benchmarks.network_accuracy import CONTROLS, percentile
+from benchmarks import comparing
+from benchmarks.network_accuracy import CONTROLS
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,19 @@ class Row:
     label: str
     figures: dict[str, tuple[float, float]]
 
-    def error(self, name: str) -> float:
+    def error_of(self, name: str) -> float:
         """|ours / reference - 1|."""
         reference, ours = self.figures[name]
         return abs(ours / reference - 1)
+
+    @property
+    def error(self) -> float:
+        """That of the wall time."""
+        return self.error_of("wall")
+
+    def __str__(self) -> str:
+        reference, ours = self.figures["wall"]
+        return f"{self.part}: {self.label}: {reference:.0f} ns, ours {ours:.0f} ns, {self.error:.1%}"
 
 
 class Reference:
@@ -103,13 +111,14 @@ def study(data: Reference) -> Iterator[Row]:
     for row in data.rows("moe_study/ns3.csv"):
         if any(word in row["note"] for word in ("INVALID", "HAS_WIN 0", "KMIN", "leak")):
             continue
-        found = run(_layer(data.study, row), CongestionControl(CONTROLS[row["cc"]]))
+        found = run(study_inputs(data.study, row), CongestionControl(CONTROLS[row["cc"]]))
         label = f"{row['model']} {Path(row['topo_file']).stem} TP{row['tp']} {row['algorithm']} {row['cc']}"
         figures = {"wall": (float(row["layer_ns"]), float(found.figures[found.slowest].wall))}
         yield Row("moe_study", f"{row['topology']} {row['cc']}", label, figures)
 
 
-def _layer(root: Path, row: dict[str, str]) -> AstraInputs:
+def study_inputs(root: Path, row: dict[str, str]) -> AstraInputs:
+    """The inputs of a layer of the study."""
     by_dimension = row["group_style"] == "dim"
     name = f"{row['model']}_tp{row['tp']}ep{row['ep']}_T{row['tokens']}_{row['variant']}"
     folder = root / "workloads" / f"{'dim_' if by_dimension else ''}{name}"
@@ -132,39 +141,24 @@ def table(rows: list[Row]) -> str:
     for part in dict.fromkeys(row.part for row in rows):
         mine = [row for row in rows if row.part == part]
         for name in ("wall", "computation", "communication"):
-            lines += _line(part, name, [row.error(name) for row in mine if name in row.figures])
+            lines += _line(part, name, [row.error_of(name) for row in mine if name in row.figures])
         for kind in sorted({row.kind for row in mine}):
-            lines += _line(part, f"wall, {kind}", [row.error("wall") for row in mine if row.kind == kind])
+            lines += _line(part, f"wall, {kind}", [row.error for row in mine if row.kind == kind])
     return "\n".join(lines) + "\n"
 
 
 def _line(part: str, name: str, errors: list[float]) -> list[str]:
     if not errors:
         return []
-    cells = " | ".join(f"{100 * figure:.2f} %" for figure in (median(errors), percentile(errors, 0.95), max(errors)))
-    return [f"| {part} | {name} | {len(errors)} | {cells} |"]
+    return [f"| {part} | {name} | {len(errors)} | {comparing.cells(errors)} |"]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--data", type=Path, required=True, help="folder of the reference results")
-    parser.add_argument("--table", type=Path, help="write the markdown table here")
-    parser.add_argument("--worst", type=int, default=10, help="how many of the worst rows to print")
-    parser.add_argument("--only", choices=sorted(PARTS), action="append", help="only this part (repeatable)")
-    asked = parser.parse_args()
-    begun = time.perf_counter()
+@contextmanager
+def opened(folder: Path) -> Iterator[Reference]:
+    """The reference, its inputs unpacked for as long as it is used."""
     with tempfile.TemporaryDirectory() as scratch:
-        data = Reference(asked.data, Path(scratch))
-        rows = [row for name in asked.only or PARTS for row in PARTS[name](data)]
-    text = table(rows)
-    print(text)
-    for row in sorted(rows, key=lambda row: -row.error("wall"))[: asked.worst]:
-        reference, ours = row.figures["wall"]
-        print(f"{row.part}: {row.label}: {reference:.0f} ns, ours {ours:.0f} ns, {row.error('wall'):.1%}")
-    print(f"{len(rows)} rows in {time.perf_counter() - begun:.0f} s")
-    if asked.table:
-        asked.table.write_text(text, encoding="utf-8")
+        yield Reference(folder, Path(scratch))
 
 
 if __name__ == "__main__":
-    main()
+    comparing.main(__doc__, PARTS, opened, table)

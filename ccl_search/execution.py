@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ccl_search.interrupt import Interrupt
-from launchers.base import Handle, Job, JobState, Launcher
+from launchers.base import Announcing, Handle, Job, JobState, Launcher
 from runs.errors import CclSearchError, TargetUnavailableError
 from runs.trial import Execution, FailureClass, TrialState
 
@@ -43,6 +43,10 @@ class Executor:
     retries: int = 2
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = field(default=time.monotonic)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.launcher, Announcing):
+            self.launcher.announce = self.notice
 
     def execute(self, job: Job, log: AttemptLog) -> Execution:
         """Run `job` to its end, with retries.

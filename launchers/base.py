@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from launchers.shell.command import Command
 from runs.environment import Environment
@@ -50,6 +51,13 @@ class Job:
     def trace_dir(self) -> Path:
         """Where the execution leaves its trace files."""
         return self.directory / "trace"
+
+
+@runtime_checkable
+class Announcing(Protocol):
+    """A launcher whose `submit` can take long and says so beforehand, to whoever sets `announce`."""
+
+    announce: Callable[[str], None]
 
 
 class Launcher(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,15 +20,20 @@ from runs.errors import BadInputError, CclSearchError, TargetUnavailableError
 from runs.trial import Execution, FailureClass, Fidelity, TrialState
 
 if TYPE_CHECKING:
+    from backends.astra.cost import Cost
     from backends.astra.dry_run import AstraSettings
 
 EXECUTION_FILE = "execution.json"
+ANNOUNCED_S = 10.0
+"""Trials on ns-3 that take longer than this are said to do so before they start."""
 FLOW = "flow"
 BACKENDS = (FLOW, "astra-sim", "astra-sim-ns3")
 
 
 class DryRunLauncher:
     """Simulates jobs. Everything happens in `submit`; the handle names the directory that holds the outcome.
+
+    `announce` hears how long a trial on ns-3 will take, where that is long.
 
     Args:
         backend: the simulator; `flow` is built in, `astra-sim` and `astra-sim-ns3` are the user's own programs.
@@ -54,6 +59,7 @@ class DryRunLauncher:
         self.calibration = calibration
         self.compress = compress
         self.memory_margin = memory_margin
+        self.announce: Callable[[str], None] = lambda _text: None
         self._astra = _astra_settings(backend, astra_sim)
 
     def submit(self, job: Job) -> Handle:
@@ -119,7 +125,14 @@ class DryRunLauncher:
         from backends.astra.dry_run import dry_run as astra_dry_run
 
         settings = self._astra.within(job.time_limit_s)
-        return astra_dry_run(job.workload, job.environment, job.plan, settings, self.calibration)
+        return astra_dry_run(
+            job.workload, job.environment, job.plan, settings, self.calibration,
+            announce=lambda cost: self._announce(job, cost),
+        )  # fmt: skip
+
+    def _announce(self, job: Job, cost: Cost) -> None:
+        if cost.seconds >= ANNOUNCED_S:
+            self.announce(f"trial {job.trial}: ns-3 takes {cost}")
 
     def _outcome(self, failure: FailureClass, evidence: str, memory: MemoryEstimate | None) -> dict[str, Any]:
         provenance = {"backend": self.backend, "calibration": self.calibration.name}

@@ -21,6 +21,7 @@ Ending = Literal["exit", "time limit", "output limit", "lingering"]
 
 _FINISHED = re.compile(rb"sys\[(\d+)\] finished, ")
 _FIRST_WAIT_S, _LAST_WAIT_S = 0.005, 0.25
+_LONGEST_PAUSE_S = 0.05
 _STOP_S = 20.0
 
 
@@ -38,11 +39,16 @@ class Limits:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended: its exit code (-N for signal N), seconds it took, and who ended it."""
+    """How a run ended: its exit code (-N for signal N), seconds it took, and who ended it.
+
+    `cpu_seconds` is the processor time of the process that was started, not of a container behind it; None where the
+    system does not tell.
+    """
 
     code: int
     seconds: float
     ending: Ending
+    cpu_seconds: float | None = None
 
     @property
     def signal_name(self) -> str | None:
@@ -75,9 +81,10 @@ def run(words: Sequence[str], cwd: Path, ranks: int, limits: Limits, stop: Seque
         _limit(child.pid, limits.wall_s)
         try:
             ending = _watch(child, cwd, ranks, limits, started)
+            cpu = _cpu_seconds(child.pid)
         finally:
             _end(child, limits.grace_s, stop)
-    return Ended(child.returncode, time.monotonic() - started, ending)
+    return Ended(child.returncode, time.monotonic() - started, ending, cpu)
 
 
 def _limit(pid: int, wall_s: float) -> None:
@@ -94,8 +101,7 @@ def _limit(pid: int, wall_s: float) -> None:
 def _watch(child: subprocess.Popen[bytes], cwd: Path, ranks: int, limits: Limits, started: float) -> Ending:
     progress, complete_at, wait = _Progress(cwd / STDOUT), None, _FIRST_WAIT_S
     while True:
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(wait)
+        if _exited(child.pid, wait):
             return "exit"
         now = time.monotonic()
         progress.read()
@@ -108,6 +114,27 @@ def _watch(child: subprocess.Popen[bytes], cwd: Path, ranks: int, limits: Limits
         if sum((cwd / name).stat().st_size for name in (STDOUT, STDERR)) > limits.output_bytes:
             return "output limit"
         wait = min(_LAST_WAIT_S, 1.5 * wait, max(_FIRST_WAIT_S, started + limits.wall_s - now))
+
+
+def _exited(pid: int, seconds: float) -> bool:
+    """Whether the process exits within `seconds`; it stays to be reaped, so that its processor time can be read."""
+    deadline, pause = time.monotonic() + seconds, 0.001
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
+    return True
+
+
+def _cpu_seconds(pid: int) -> float | None:
+    """Processor time of a process that has not been reaped."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 class _Progress:

@@ -3,29 +3,51 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
+from typing import Any
 
 from backends.astra.cautions import cautions, check_flags
+from backends.astra.cost import Cost, duration, estimate
 from backends.astra.driver import AstraRun, drive
 from backends.astra.mending import with_world_named, without_lone_collectives
 from backends.astra.ns3_files import link_bytes
+from backends.astra.probe import speed_of
 from backends.astra.process import Limits
 from backends.astra.programs import ANALYTICAL, NS3, Engine, Program
 from backends.astra.spans import spans_of
 from backends.astra.staging import RunFiles
 from backends.exchange.chakra import ExecutionTrace, write_trace
-from backends.exchange.execution import Span
+from backends.exchange.execution import Calls, Span
 from backends.exchange.inputs import AstraInputs, load_inputs, trace_path
 from backends.exchange.ns3_config import Ns3Config, rates_gbps, stock_config, write_ns3_config
 from backends.exchange.raw import RawResult, figures_of
 from backends.exchange.settings import write_groups
-from backends.exchange.validate import Finding, check
+from backends.exchange.validate import Finding, examine
 from backends.network.parameters import CongestionControl
-from runs.errors import BadInputError, CclSearchError
+from runs.errors import BadInputError, BudgetExhaustedError, CclSearchError
 
 PAYLOAD_BYTES = 1000
 """Of an ns-3 packet, where no configuration says."""
+PROBED_ABOVE_S = 20.0
+"""A run that a stock build would need longer for is reckoned with the speed of the program itself."""
+Announce = Callable[[Cost], None]
+
+
+class CostError(BudgetExhaustedError):
+    """A run on ns-3 that would take longer than its limit, and was not started."""
+
+    timed_out = True
+
+    def __init__(self, cost: Cost, limit_s: float) -> None:
+        super().__init__(
+            f"ns-3 would take {cost}, the limit is {duration(limit_s)}: it was not started",
+            f"allow {ceil(cost.seconds)} s and more (--time-limit, time_limit_s of a target file), raise "
+            "PACKET_PAYLOAD_SIZE, take fewer layers or a smaller batch, or --backend flow",
+        )
+        self.cost = cost
 
 
 @dataclass(frozen=True)
@@ -70,6 +92,7 @@ class AstraResult:
 
     `findings` are the warnings and notes of the checks before, `cautions` what is known to mislead in such a run.
     `spans` hold what each rank did; `missing` counts nodes that the log does not have: above zero there is no timeline.
+    `cost` is what ns-3 was expected to take.
     """
 
     run: AstraRun
@@ -78,6 +101,7 @@ class AstraResult:
     cautions: tuple[str, ...]
     spans: tuple[tuple[Span, ...], ...] = ()
     missing: int = 0
+    cost: Cost | None = None
 
     @property
     def backend(self) -> str:
@@ -93,6 +117,14 @@ class AstraResult:
     def notes(self) -> tuple[str, ...]:
         """Everything that must be said with the figures."""
         return (*(str(one) for one in self.findings), *self.cautions, *self.run.verdict.notes)
+
+    @property
+    def network(self) -> dict[str, Any]:
+        """What ns-3 recorded, and its processor time as expected (`cost`) and as it was; empty on other programs."""
+        if self.run.network is None:
+            return {}
+        cost = self.cost.as_dict() if self.cost else {}
+        return {**self.run.network.as_dict(), "cost": {**cost, "seconds": self.run.ended.cpu_seconds}}
 
     def require_timeline(self) -> None:
         """Return if it is known what each rank did.
@@ -118,33 +150,37 @@ class AstraResult:
             self.inputs, self.spans, tuple(figures_of(mine) for mine in self.spans), self.links, self.findings,
             config.congestion_control.value if config else "none", backend=self.backend, version=self.run.version,
             notes=(*self.cautions, *self.run.verdict.notes),
-            network=self.run.network.as_dict() if self.run.network else {},
+            network=self.network,
         )  # fmt: skip
 
 
 def simulate_files(
     paths: InputPaths, program: Program, *, engine: Engine | None = None, limits: Limits | None = None,
-    operations: bool = True, keep: Path | None = None,
+    operations: bool = True, keep: Path | None = None, announce: Announce | None = None,
 ) -> AstraResult:  # fmt: skip
     """Run ASTRA-sim on input files.
 
     `engine` chooses between the two analytical programs: None takes the congestion-aware one for a network of one
     dimension and the other for several, which is all the first one cannot do. `operations` has every node timed.
+    `announce` hears what a run on ns-3 will cost before it starts.
 
     Raises:
         BadInputError: the files are malformed or would crash, hang or quietly mislead the program.
+        CostError: ns-3 would take longer than the limit.
         TargetUnavailableError: the program is not there or cannot be started.
         CclSearchError: the run has no result; the message has the reason and the nodes that hung.
         OSError: the run folder cannot be written.
     """
     check_flags(paths.flags)
     inputs = paths.load()
-    return simulate_inputs(inputs, paths, program, engine=engine, limits=limits, operations=operations, keep=keep)
+    return simulate_inputs(
+        inputs, paths, program, engine=engine, limits=limits, operations=operations, keep=keep, announce=announce
+    )
 
 
 def simulate_inputs(
     inputs: AstraInputs, paths: InputPaths, program: Program, *, engine: Engine | None = None,
-    limits: Limits | None = None, operations: bool = True, keep: Path | None = None,
+    limits: Limits | None = None, operations: bool = True, keep: Path | None = None, announce: Announce | None = None,
 ) -> AstraResult:  # fmt: skip
     """`simulate_files` with inputs that have been read from `paths` already."""
     if program.backend != paths.backend:
@@ -155,29 +191,52 @@ def simulate_inputs(
             f"{program.source} names the congestion-{chosen} program, congestion-{engine} is asked for",
             "name the folder that holds both programs",
         )
-    findings = _checked(inputs, program.backend, chosen)
+    limits = limits or Limits()
+    calls, findings = _checked(inputs, program.backend, chosen)
     mended = _mended(inputs)
     with tempfile.TemporaryDirectory(prefix="ccl-astra-in-") as scratch:
         files, used = _prepared(inputs, mended, paths, Path(scratch))
+        cost = _expected(used, calls, program, limits, announce) if chosen == "ns3" else None
         run = drive(files, program, chosen, limits, operations, keep)
     run.require()
     said = (*mended.notes, *cautions(used, chosen, paths.flags))
     spans, missing = spans_of(used, run.operations) if operations else ([], 0)
-    return AstraResult(run, used, findings, said, tuple(map(tuple, spans)), missing)
+    return AstraResult(run, used, findings, said, tuple(map(tuple, spans)), missing, cost)
 
 
-def _checked(inputs: AstraInputs, backend: str, engine: Engine) -> tuple[Finding, ...]:
-    """What the checks say to this backend, errors refused."""
+def _expected(
+    inputs: AstraInputs, calls: Calls, program: Program, limits: Limits, announce: Announce | None
+) -> Cost:  # fmt: skip
+    """What the run will cost, announced; a long one is reckoned with the program's own speed.
+
+    Raises:
+        CostError: it is more than the limit.
+    """
+    assert inputs.ns3 is not None
+    payload = inputs.ns3.payload_bytes
+    cost = estimate(inputs, calls, payload)
+    if cost.seconds > min(PROBED_ABOVE_S, limits.wall_s / 3):
+        cost = estimate(inputs, calls, payload, speed_of(program))
+    if cost.seconds > limits.wall_s:
+        raise CostError(cost, limits.wall_s)
+    if announce is not None:
+        announce(cost)
+    return cost
+
+
+def _checked(inputs: AstraInputs, backend: str, engine: Engine) -> tuple[Calls, tuple[Finding, ...]]:
+    """What every node does, and what the checks say to this backend, errors refused."""
     if engine == "aware" and len(inputs.dims) > 1:
         raise BadInputError(
             f"{inputs.topology.name}: {len(inputs.dims)} dimensions, the congestion-aware program takes one",
             "take the congestion-unaware program, which knows no contention, or flatten the network",
         )
-    found = tuple(one for one in check(inputs) if one.tool in ("", backend))
+    calls, findings = examine(inputs)
+    found = tuple(one for one in findings if one.tool in ("", backend))
     for one in found:
         if one.severity == "error":
             raise BadInputError(str(one), one.hint)
-    return found
+    return calls, found
 
 
 @dataclass(frozen=True)

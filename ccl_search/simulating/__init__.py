@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from runs.errors import BadInputError
 from runs.space import Config
 
 if TYPE_CHECKING:
+    from backends.astra.cost import Cost
     from backends.calibration import Calibration
     from backends.memory import MemoryEstimate
     from backends.timeline import SimulationResult
@@ -19,6 +21,39 @@ if TYPE_CHECKING:
     from runs.plan import ParallelPlan
 
 BACKENDS = ("flow", "astra-sim", "astra-sim-ns3")
+
+
+@dataclass(frozen=True)
+class ProgramUse:
+    """How the user's own simulator is run.
+
+    `time_limit_s` is the longest it may take, None for its default. `announce` hears what a run on ns-3 will cost
+    before it starts.
+    """
+
+    time_limit_s: float | None = None
+    announce: Callable[[Cost], None] | None = None
+
+    def check(self, backend: str) -> None:
+        """Return if it goes with `backend`.
+
+        Raises:
+            BadInputError: a limit is given to the built-in simulator, or is none.
+        """
+        if self.time_limit_s is None:
+            return
+        if backend == BACKENDS[0]:
+            raise BadInputError("--time-limit goes with --backend astra-sim or astra-sim-ns3", "leave it out")
+        if not 0 < self.time_limit_s < inf:
+            raise BadInputError(f"--time-limit is {self.time_limit_s}", "give seconds above zero")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As settings of a target file."""
+        return {} if self.time_limit_s is None else {"time_limit_s": self.time_limit_s}
+
+
+DEFAULT_USE = ProgramUse()
 
 
 @dataclass(frozen=True)
@@ -79,11 +114,13 @@ class Simulation:
 
 
 def simulate(
-    problem: Problem, given: Mapping[str, str], calibration: Calibration, backend: str = BACKENDS[0]
-) -> Simulation:
+    problem: Problem, given: Mapping[str, str], calibration: Calibration, backend: str = BACKENDS[0],
+    program: ProgramUse = DEFAULT_USE,
+) -> Simulation:  # fmt: skip
     """Simulate the config `given` (knob to text; other knobs ask for nothing) of `problem`.
 
     Raises:
+        CostError: ns-3 would take longer than the limit of `program`.
         BadInputError: a knob or value is unknown, the config breaks a rule of the space (the message names it), the
             framework cannot run the workload there, the plan takes more devices than there are, or the backend is
             unknown.
@@ -93,15 +130,18 @@ def simulate(
 
     if backend not in BACKENDS:
         raise BadInputError(f"no backend is called {backend!r}", f"choose one of {', '.join(BACKENDS)}")
+    program.check(backend)
     config, notes = scripting.complete(problem.space, given)
     scripting.refuse_violations(problem, config)
     plan = planned(problem, config)
     memory = estimate(problem.workload, problem.environment, plan)
-    result = _result(problem, plan, calibration, backend) if memory.fits else None
+    result = _result(problem, plan, calibration, backend, program) if memory.fits else None
     return Simulation(problem, config, plan, memory, calibration.name, result, tuple(notes), backend)
 
 
-def _result(problem: Problem, plan: ParallelPlan, calibration: Calibration, backend: str) -> SimulationResult:
+def _result(
+    problem: Problem, plan: ParallelPlan, calibration: Calibration, backend: str, program: ProgramUse
+) -> SimulationResult:
     from backends.dry_run import dry_run
 
     if backend == BACKENDS[0]:
@@ -109,7 +149,8 @@ def _result(problem: Problem, plan: ParallelPlan, calibration: Calibration, back
     from backends.astra.dry_run import dry_run as astra_dry_run
     from backends.astra.dry_run import read_settings
 
-    return astra_dry_run(problem.workload, problem.environment, plan, read_settings(backend), calibration)
+    settings = read_settings(backend, program.settings)
+    return astra_dry_run(problem.workload, problem.environment, plan, settings, calibration, announce=program.announce)
 
 
 def planned(problem: Problem, config: Config) -> ParallelPlan:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ccl_search.simulating import DEFAULT_USE, ProgramUse
 from runs.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -58,10 +59,13 @@ class RawFiles:
         )
 
 
-def simulate_raw(files: RawFiles, control: str | None = None, backend: str = RAW_BACKENDS[0]) -> RawResult:
+def simulate_raw(
+    files: RawFiles, control: str | None = None, backend: str = RAW_BACKENDS[0], program: ProgramUse = DEFAULT_USE,
+) -> RawResult:  # fmt: skip
     """Run the traces; `control` (none, dcqcn, hpcc, timely, dctcp) overrides the NS-3 configuration.
 
     Raises:
+        CostError: ns-3 would take longer than the limit of `program`.
         BadInputError: the inputs cannot be run (one line with file, node and reason), the backend or the congestion
             control is unknown, or the latter is asked of the analytical network, which has none.
         TargetUnavailableError: nothing names ASTRA-sim's program.
@@ -74,12 +78,15 @@ def simulate_raw(files: RawFiles, control: str | None = None, backend: str = RAW
     chosen = _control(control)
     if control is not None and files.network is not None:
         raise BadInputError("--cc goes with --physical-topology; network.yml has no congestion control", "leave it out")
+    program.check(backend)
     if backend != RAW_BACKENDS[0]:
-        return _astra(files, chosen, backend)
+        return _astra(files, chosen, backend, program)
     return run(files.load(), chosen)
 
 
-def _astra(files: RawFiles, control: CongestionControl | None, backend: str) -> RawResult:
+def _astra(
+    files: RawFiles, control: CongestionControl | None, backend: str, program: ProgramUse
+) -> RawResult:  # fmt: skip
     """The traces on the user's own ASTRA-sim."""
     from backends.astra.dry_run import read_settings
     from backends.astra.simulate import InputPaths, simulate_inputs
@@ -87,14 +94,16 @@ def _astra(files: RawFiles, control: CongestionControl | None, backend: str) -> 
 
     if control is not None and files.ns3_config is not None:
         raise BadInputError("--cc and --ns3-config both name a congestion control", "give one of them")
-    inputs, settings = files.load(), read_settings(backend)
+    inputs, settings = files.load(), read_settings(backend, program.settings)
     assert files.et is not None
     assert files.system is not None
     paths = InputPaths(
         files.et, files.system, files.network, files.physical, files.groups, files.memory, files.logical,
         files.ns3_config, control or CongestionControl.NONE,
     )  # fmt: skip
-    found = simulate_inputs(inputs, paths, settings.program, engine=settings.engine, limits=settings.limits)
+    found = simulate_inputs(
+        inputs, paths, settings.program, engine=settings.engine, limits=settings.limits, announce=program.announce
+    )
     return found.raw()
 
 

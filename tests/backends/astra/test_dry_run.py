@@ -22,7 +22,7 @@ from backends.trace import write_traces
 from launchers.base import Job
 from launchers.dry_run import DryRunLauncher, from_settings
 from runs import catalogue
-from runs.errors import BadInputError, CclSearchError, TargetUnavailableError
+from runs.errors import BadInputError, TargetUnavailableError
 from runs.plan import ParallelPlan, StateBytes
 from runs.trial import FailureClass, Fidelity, TrialState
 from runs.workload import Workload
@@ -192,8 +192,3 @@ def test_a_missing_program_stops_before_any_trial(monkeypatch: pytest.MonkeyPatc
 def test_settings_of_the_wrong_form_are_refused(settings: Any) -> None:
     with pytest.raises(BadInputError):
         read_settings(ANALYTICAL, settings)
-
-
-def test_a_plan_of_one_rank_is_refused() -> None:
-    with pytest.raises(CclSearchError, match="one rank"):
-        _simulated(ParallelPlan("test", num_microbatches=4, state_bytes=StateBytes(2.0, 2.0, 4.0, 0.0)))
