@@ -6,7 +6,6 @@ Before anything is written the whole folder is verified. Traces are restored byt
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,10 +17,10 @@ from ccl_search.publishing import opening, packing, transcript
 from ccl_search.publishing.opening import PublishedTrial
 from ccl_search.publishing.staging import KIND, ORIGIN, place, staged
 from ccl_search.publishing.writing import CONFIG, EXECUTION, METRICS, SCRIPT, SEED_POLICY
-from ccl_search.trial_files import sha256_of
 from ccl_search.verifying import Verification, verify
 from policies.reading import CARD, MANIFEST, POLICY, Published
 from policies.unpacking import list_files, unpacked
+from runs.digests import file_sha256
 from runs.errors import BadInputError, UnverifiableError
 from runs.objective import Objective
 from runs.trial import FailureClass, TrialState
@@ -75,7 +74,7 @@ def import_published(store: Store, published: Published, check: bool = True) -> 
 
 def manifest_sha256(published: Published) -> str:
     """What tells one published folder from all others."""
-    return hashlib.sha256((published.root / MANIFEST).read_bytes()).hexdigest()
+    return file_sha256(published.root / MANIFEST)
 
 
 def find_imported(store: Store, digest: str) -> str | None:
@@ -251,7 +250,7 @@ def _trace(run_id: str, number: int, packed: packing.PackedFile, folder: Path) -
     if not kept:
         return TraceFile(path, packed.size, packed.sha256, False, "only its hash was published")
     place = folder / packed.path
-    return TraceFile(path, place.stat().st_size, sha256_of(place))
+    return TraceFile(path, place.stat().st_size, file_sha256(place))
 
 
 def _seconds(seconds: Any, kind: str) -> float | None:

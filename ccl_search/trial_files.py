@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_search import rerun
 from launchers.base import Job
+from runs.digests import file_sha256
 from runs.metric import MetricValue
 from runs.trial import Execution
 
@@ -131,13 +131,7 @@ def trace_folders(directory: Path) -> list[Path]:
 
 def facts_of(path: Path, directory: Path) -> FileFacts:
     """The facts of a file below a trial's folder."""
-    return FileFacts(str(path.relative_to(directory)), path.stat().st_size, sha256_of(path))
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file's content, in hex."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return FileFacts(str(path.relative_to(directory)), path.stat().st_size, file_sha256(path))
 
 
 def command_of(

@@ -6,7 +6,6 @@ was never published) is **unverifiable**. Both are findings with the file and, w
 
 from __future__ import annotations
 
-import hashlib
 import math
 import tempfile
 from collections.abc import Iterator
@@ -22,9 +21,10 @@ from ccl_search.portability.spec import concerns
 from ccl_search.publishing import opening, packing
 from ccl_search.publishing.entries import Subject, measured
 from ccl_search.publishing.opening import PublishedTrial
-from ccl_search.trial_files import sha256_of
+from policies.program import Policy
 from policies.reading import CARD, MANIFEST, POLICY, Published
 from policies.runner import PolicyError, PolicyRunner
+from runs.digests import file_sha256
 from runs.errors import BadInputError, CclSearchError, TargetUnavailableError, UnverifiableError
 from runs.objective import Objective
 from runs.space import ConfigSpace
@@ -173,7 +173,7 @@ def _files(published: Published) -> Iterator[Finding]:
             kind: Kind = "unverifiable" if "/trace/" in name else "mismatch"
             yield Finding(kind, name, "is missing")
             continue
-        digest = sha256_of(published.root / name)
+        digest = file_sha256(published.root / name)
         if digest != facts["sha256"]:
             yield Finding("mismatch", name, "SHA-256", facts["sha256"], digest)
     for name in there:
@@ -228,7 +228,7 @@ class _Checker:
             self._mismatch(MANIFEST, "score of the best trial", told.get("score"), top.score)
         if told["config"] != top.config:
             self._mismatch(MANIFEST, "config of the best trial", told["config"], top.config)
-        digest = hashlib.sha256(self.published.policy_source.encode()).hexdigest()
+        digest = Policy(self.published.policy_source).sha256
         if digest != told["policy_sha256"] or self.published.policy_source != top.policy_source:
             self._mismatch(POLICY, "is not the policy of the best trial", told["policy_sha256"], digest)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from policies.runner import PolicyLimits
+from runs.digests import text_sha256
 from runs.errors import BadInputError
 
 # Modules a policy may import in the monty sandbox; a test imports each one there.
@@ -33,7 +33,7 @@ class Policy:
     @cached_property
     def sha256(self) -> str:
         """The SHA-256 of the source in UTF-8, as 64 hexadecimal digits: the policy's identity."""
-        return hashlib.sha256(self.source.encode()).hexdigest()
+        return text_sha256(self.source)
 
 
 def load_policy(path: Path, max_bytes: int = PolicyLimits.source_bytes) -> Policy:

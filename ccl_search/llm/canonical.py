@@ -1,9 +1,8 @@
-"""The canonical text of a request body: what its identity and its hash are taken from."""
+"""The canonical text of a request body: what its identity is taken from."""
 
 from __future__ import annotations
 
 import difflib
-import hashlib
 import json
 from typing import Any
 
@@ -15,11 +14,6 @@ def canonical(body: Any) -> str:
         ValueError: the body holds NaN or an infinity.
     """
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
-def sha256(text: str) -> str:
-    """Hexadecimal SHA-256 of `text` in UTF-8."""
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
 def same_body(one: Any, other: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_search.portability.spaces import elsewhere
 from ccl_search.problem import Problem
 from runs import catalogue
+from runs.digests import text_sha256
 from runs.environment import Environment
 from runs.errors import BadInputError
 from runs.space import ConfigSpace
@@ -113,7 +113,7 @@ def _machines(environment: Environment) -> dict[str, Any]:
 
 
 def _digest(document: Any) -> str:
-    return hashlib.sha256(json.dumps(document, sort_keys=True, default=str).encode()).hexdigest()
+    return text_sha256(json.dumps(document, sort_keys=True, default=str))
 
 
 def cases(home: Home) -> tuple[Case, ...]:

@@ -6,7 +6,6 @@ It is worked out from the source, the workload, the home environment, the space 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from ccl_search.portability.cases import Case, Home, cases
 from ccl_search.portability.checking import SAMPLE, Linter, Portability, summary
 from ccl_search.portability.spec import NAME, SPEC, SUMMARY, concerns
 from policies.runner import PolicyRunner
+from runs.digests import text_sha256
 from runs.metric import MetricValue
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class PortabilityTool:
         from backends.flow.simulate import BACKEND, VERSION
 
         spaces = [case.fingerprint + _space_of(case) for case in self._used.cases]
-        digest = hashlib.sha256("".join(spaces).encode()).hexdigest()
+        digest = text_sha256("".join(spaces))
         return {"cases": digest, "simulator": f"{BACKEND} {VERSION}"}
 
     @property

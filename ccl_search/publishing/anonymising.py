@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import io
 import re
 import tokenize
@@ -14,6 +13,7 @@ from ccl_search.publishing import names
 from ccl_search.publishing.entries import Entry, Subject, remeasured
 from ccl_search.publishing.names import Redactor
 from ccl_search.publishing.rewriting import LARGEST, OperatorNames, TraceRewriter, Warp
+from runs.digests import text_sha256
 from runs.errors import BadInputError
 from runs.objective import Objective
 from runs.trial import FailureClass, TrialState
@@ -79,7 +79,7 @@ class Treatment:
         redactor = Redactor(tuple(sorted(hosts | here)), tuple(sorted(users | who)), told)
         seed = options.perturb_seed
         if seed is None:
-            seed = int(hashlib.sha256(run.id.encode()).hexdigest()[:8], 16)
+            seed = int(text_sha256(run.id)[:8], 16)
         return cls(options, seed, redactor, OperatorNames() if options.redact_operators else None)
 
     @property

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from policies.program import Policy
 from policies.reading import SCHEMA, SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _best(best: Entry, treatment: Treatment) -> dict[str, Any]:
         "trial": best.number,
         "score": best.score,
         "config": best.trial.config,
-        "policy_sha256": hashlib.sha256(source.encode()).hexdigest(),
+        "policy_sha256": Policy(source).sha256,
         "rationale": treatment.prose(best.trial.rationale),
     }
 

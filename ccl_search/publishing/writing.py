@@ -17,8 +17,9 @@ from ccl_search.publishing.anonymising import PublishOptions, Treatment
 from ccl_search.publishing.entries import Entry, Subject
 from ccl_search.publishing.manifest import manifest
 from ccl_search.publishing.packing import LARGE_BYTES, PackedFile, pack, pack_large
-from ccl_search.trial_files import sha256_of
+from policies.program import Policy
 from policies.reading import CARD, MANIFEST, POLICY
+from runs.digests import file_sha256
 from runs.errors import BadInputError
 from runs.objective import Objective
 from runs.trial import TrialState
@@ -65,7 +66,7 @@ class _Folder:
         """A file that was written by somebody else: listed, or removed again."""
         place = self.root / name
         if keep:
-            self.listed[name] = {"size": place.stat().st_size, "sha256": sha256_of(place)}
+            self.listed[name] = {"size": place.stat().st_size, "sha256": file_sha256(place)}
         else:
             place.unlink()
 
@@ -156,7 +157,7 @@ def _write_entry(folder: _Folder, entry: Entry, treatment: Treatment) -> list[Pa
     if trial.policy_source:
         source = treatment.program(trial.policy_source)
         folder.put(f"{where}/{POLICY}", source)
-        document["policy_sha256"] = hashlib.sha256(source.encode()).hexdigest()
+        document["policy_sha256"] = Policy(source).sha256
     document["traces"] = [packed.as_dict() for packed in traces]
     folder.put_json(f"{where}/{TRIAL}", document)
     if trial.config is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import zlib
@@ -11,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from launchers.base import Job
 from launchers.shell.command import Command
+from runs.digests import text_sha256
 from runs.errors import BadInputError
 
 RESULT_FILE = "result.json"
@@ -107,4 +107,4 @@ def required_command(job: Job) -> Command:
 def fingerprint(command: Command, job_dir: str) -> str:
     """A hash by which a job found on a cluster is known to be the one that would be submitted now."""
     text = json.dumps([asdict(command), job_dir], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return text_sha256(text)[:16]

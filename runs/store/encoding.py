@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -28,11 +27,6 @@ def dump(value: Any, what: str) -> str:
 def canonical(value: Any, what: str) -> str:
     """`value` as JSON that is equal for equal values: sorted keys, no spaces, no NaN. Raises as `dump` does."""
     return _json(value, what, sort=True)
-
-
-def sha256(text: str) -> str:
-    """The hexadecimal SHA-256 of the text's UTF-8 bytes."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def clean(text: str) -> str:

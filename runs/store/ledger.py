@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from sqlmodel import Session, col, select
 
+from runs.digests import text_sha256
 from runs.errors import BadInputError
 from runs.ledger import LlmAttempt, LlmOutcome, LlmRequest, StoredCall
-from runs.store.encoding import canonical, dump, redact, refuse_secrets, sha256
+from runs.store.encoding import canonical, dump, redact, refuse_secrets
 from runs.store.errors import StoreError
 from runs.store.part import Part, now, run_row
 from runs.store.rows import llm_outcome, llm_request
@@ -40,7 +41,7 @@ class SqlLedger(Part):
             turn=request.turn,
             purpose=request.purpose,
             model=request.model,
-            request_sha256=sha256(text),
+            request_sha256=text_sha256(text),
             request=text,
             prompt_hash=request.prompt_hash,
             created=now(),

@@ -12,7 +12,8 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 from sqlmodel import Session, select
 
-from runs.store.encoding import sha256, stamp
+from runs.digests import text_sha256
+from runs.store.encoding import stamp
 from runs.store.engine import Database
 from runs.store.errors import StoreError
 from runs.store.schema_1 import TABLES as FIRST_TABLES
@@ -116,7 +117,7 @@ def update_views(database: Database, metric_columns: Sequence[str] | None) -> bo
         columns = _stored_columns(session) if metric_columns is None else list(metric_columns)
         wanted = view_statements(columns)
         stored = session.get(MetaRow, _VIEWS)
-    if stored is not None and stored.value == sha256("\n".join(wanted)):
+    if stored is not None and stored.value == text_sha256("\n".join(wanted)):
         return False
     with database.transaction() as session:
         connection = session.connection()
@@ -124,7 +125,7 @@ def update_views(database: Database, metric_columns: Sequence[str] | None) -> bo
             connection.execute(text(f"DROP VIEW IF EXISTS {name}"))
         for statement in wanted:
             connection.exec_driver_sql(statement)
-        session.merge(MetaRow(name=_VIEWS, value=sha256("\n".join(wanted))))
+        session.merge(MetaRow(name=_VIEWS, value=text_sha256("\n".join(wanted))))
         session.merge(MetaRow(name=_COLUMNS, value=json.dumps(columns)))
     return True
 

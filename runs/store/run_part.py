@@ -11,8 +11,9 @@ from typing import Any
 from sqlalchemy import bindparam, insert, update
 from sqlmodel import Session, col, select
 
+from runs.digests import text_sha256
 from runs.objective import Objective
-from runs.store.encoding import clean, dump, refuse_secrets, sha256, stamp
+from runs.store.encoding import clean, dump, refuse_secrets, stamp
 from runs.store.errors import StoreError
 from runs.store.part import Part, execute, now, run_row
 from runs.store.records import NewRun, RunStatus
@@ -96,7 +97,7 @@ class RunPart(Part):
 
     def add_prompt(self, text: str) -> str:
         """Store a prompt template once; the SHA-256 of its text, which is an LLM request's `prompt_hash`."""
-        name = sha256(text)
+        name = text_sha256(text)
         with self._database.transaction() as session:
             if session.get(PromptRow, name) is None:
                 session.add(PromptRow(id=name, text=text, created=now()))
@@ -113,7 +114,7 @@ class RunPart(Part):
 def store_policy(session: Session, source: str, parent: str | None) -> str:
     """Store a policy inside a transaction; the SHA-256 of its source."""
     kept = clean(source)
-    name = sha256(kept)
+    name = text_sha256(kept)
     if execute(session, _POLICY_ID, {"name": name}).first() is None:
         execute(session, insert(PolicyRow), {"id": name, "source": kept, "parent": parent, "created": now()})
     return name

@@ -134,7 +134,7 @@ def test_the_second_time_nothing_is_read(tmp_path: Path, monkeypatch: pytest.Mon
         raise AssertionError("read again")
 
     monkeypatch.setattr(pool, "read_one", refuse)
-    monkeypatch.setattr(caching, "digest_of", refuse)
+    monkeypatch.setattr(caching, "file_sha256", refuse)
     assert compute(trace, cache=store) == first
     with pytest.raises(AssertionError, match="read again"):
         compute(trace)

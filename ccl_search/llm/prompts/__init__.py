@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from string import Template
 
-from ccl_search.llm.canonical import sha256
+from runs.digests import text_sha256
 
 NAMES = ("system", "facts", "task", "repair", "reprompt", "json", "dialect")
 
@@ -34,4 +34,4 @@ def full_text() -> str:
 @cache
 def prompt_hash() -> str:
     """SHA-256 of `full_text`: it changes when any prompt file does."""
-    return sha256(full_text())
+    return text_sha256(full_text())

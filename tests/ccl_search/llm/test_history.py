@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccl_search.llm import history, prompts
-from ccl_search.llm.canonical import canonical, sha256
+from ccl_search.llm.canonical import canonical
 from ccl_search.llm.request import RequestSettings, Shape, body
 from ccl_search.proposers.base import ProposalContext, TrialView
 from runs import objective
+from runs.digests import text_sha256
 from runs.objective import Objective
 from runs.trial import FailureClass, TrialState
 from tests.ccl_search.llm.ledger import (
@@ -241,10 +242,10 @@ def test_the_request_does_not_depend_on_the_order_of_keys() -> None:
 def test_the_request_is_the_same_in_another_process() -> None:
     code = (
         "from tests.ccl_search.llm.test_history import *;"
-        "print(sha256(canonical(body(context(trials(12)), SETTINGS, SHAPE, []))))"
+        "print(text_sha256(canonical(body(context(trials(12)), SETTINGS, SHAPE, []))))"
     )
     there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-    assert there == sha256(canonical(body(context(trials(12)), SETTINGS, SHAPE, [])))
+    assert there == text_sha256(canonical(body(context(trials(12)), SETTINGS, SHAPE, [])))
 
 
 def test_floats_have_six_digits_and_infinities_do_not_break_the_request() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ccl_search.llm.budget import DollarBudget
-from ccl_search.llm.canonical import body_diff, canonical, same_body, sha256
+from ccl_search.llm.canonical import body_diff, canonical, same_body
 from ccl_search.llm.errors import LlmBudgetError, error_for, error_from_text, failure_text
 from ccl_search.llm.models import capability, deprecation_notice, matches
 from ccl_search.llm.prices import PriceTable, Usage
@@ -215,9 +215,6 @@ class TestCanonical:
     def test_nan_is_refused(self) -> None:
         with pytest.raises(ValueError, match="not JSON compliant"):
             canonical({"a": float("nan")})
-
-    def test_sha256_is_sha256(self) -> None:
-        assert sha256("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
     def test_a_long_diff_is_cut_and_says_so(self) -> None:
         shown = body_diff(list(range(500)), list(range(1000, 1500)), lines=10).splitlines()
