@@ -46,6 +46,11 @@ def short(knob: str) -> str:
     return _SHORT.get(knob, knob)
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """`1 node`, `2 nodes`; `plural` is for a noun that takes no `s`."""
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
+
+
 def console() -> Console:
     """A console on stderr that takes text as it is; wide where stderr is no terminal, for logs and pipes."""
     from rich.console import Console

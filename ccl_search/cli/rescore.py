@@ -53,7 +53,7 @@ def rescore(
 
 
 def _objective(names: list[str], weights: str | None, baselines: list[str], portable: bool) -> Objective | None:
-    from ccl_search.cli.run import baseline_values, weight_numbers
+    from ccl_search.cli.groups import baseline_values, weight_numbers
     from ccl_search.problem import ProblemSource, objective_of
     from runs.errors import BadInputError
 

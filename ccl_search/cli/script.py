@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccl_search.cli import options
-from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json
+from ccl_search.cli.groups import Subject, grouped
+from ccl_search.cli.output import HomeOption, JsonFlag, console, counted, print_json
 
 if TYPE_CHECKING:
     from ccl_search.scripting import Script
@@ -23,13 +24,11 @@ VersionText = Annotated[
 TimeLimit = Annotated[float, typer.Option("--time-limit", min=1, help="Longest run, in seconds.")]
 
 
+@grouped
 def script(
+    *,
     config: options.Config,
-    card: options.Card = None,
-    workload: options.Workload = None,
-    environment: options.Environment = None,
-    framework: options.Framework = None,
-    space: options.Space = None,
+    subject: Subject,
     target: TargetFile = None,
     framework_version: VersionText = None,
     time_limit: TimeLimit = 3600.0,
@@ -42,12 +41,12 @@ def script(
     and what it expects in the trace folder, goes to stderr, or into the document of `--json`.
     """
     from ccl_search import scripting
-    from ccl_search.problem import ProblemSource, resolve
+    from ccl_search.problem import resolve
     from launchers.target_file import load_target
 
     place = load_target(target) if target is not None else None
-    where = environment or (place.environment if place is not None and card is None else None)
-    source = ProblemSource(card=card, workload=workload, environment=where, framework=framework, space=space)
+    where = subject.environment or (place.environment if place is not None and subject.card is None else None)
+    source = subject.source(environment=where)
     facts = scripting.JobFacts(Path(home or "ccl-runs") / "script" / "trial-0", time_limit)
     found = scripting.script(resolve(source), scripting.parse_config(config), place, framework_version, facts)
     if as_json:
@@ -81,7 +80,7 @@ def _say(found: Script) -> None:
 
     command = found.command
     count = "at least one" if command.trace_count is None else str(command.trace_count)
-    size = f"{_counted(command.nodes, 'node')} of {_counted(command.xpus_per_node, 'device')}"
+    size = f"{counted(command.nodes, 'node')} of {counted(command.xpus_per_node, 'device')}"
     lines = [
         f"{command.framework_version} on {found.target}: {size}",
         f"expects trace files: {count} of {', '.join(command.trace_globs)}",
@@ -90,7 +89,3 @@ def _say(found: Script) -> None:
     ]
     for line in lines:
         console().print(Text(line), soft_wrap=True)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

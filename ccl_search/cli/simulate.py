@@ -9,6 +9,7 @@ import typer
 
 from ccl_search.cli import options
 from ccl_search.cli import simulate_raw as raw
+from ccl_search.cli.groups import Subject, grouped
 from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json, print_table
 from runs.errors import BadInputError
 
@@ -36,15 +37,14 @@ app = typer.Typer(invoke_without_command=True)
 
 
 @app.callback()
+@grouped
 def simulate(
+    *,
     context: typer.Context,
     config: ConfigText = None,
-    card: options.Card = None,
-    workload: options.Workload = None,
-    environment: options.Environment = None,
-    framework: options.Framework = None,
-    space: options.Space = None,
+    subject: Subject,
     backend: Backend = "flow",
+    time_limit: raw.Limit = None,
     calibration: CalibrationName = None,
     trace: TraceFolder = None,
     et: raw.Prefix = None,
@@ -71,25 +71,22 @@ def simulate(
     from ccl_search.simulating.raw import RawFiles
 
     files = RawFiles(et, system, network, physical_topology, comm_group, remote_memory, logical_topology, ns3_config)
-    source = {"card": card, "workload": workload, "environment": environment, "framework": framework, "space": space}
     if files.given or cc is not None:
-        _refuse_mixture({"config": config, "calibration": calibration, **source})
-        raw.run_raw(files, cc, backend, trace, as_json)
+        _refuse_mixture({"config": config, "calibration": calibration, **vars(subject)})
+        raw.run_raw(files, cc, backend, raw.program_use(time_limit), trace, as_json)
     elif config is None:
         raise BadInputError("there is nothing to simulate", "give --config, or traces with --et")
     else:
-        _simulate_config(source, config, backend, (calibration, home), trace, as_json)
+        _simulate_config(subject, config, (backend, time_limit), (calibration, home), trace, as_json)
 
 
 @app.command("export")
+@grouped
 def export(
+    *,
     folder: Annotated[Path, typer.Argument(help="New folder for the files.")],
     config: Annotated[str, typer.Option("--config", help="Knobs, as tp=4,dp=2,micro_batch_size=1.")],
-    card: options.Card = None,
-    workload: options.Workload = None,
-    environment: options.Environment = None,
-    framework: options.Framework = None,
-    space: options.Space = None,
+    subject: Subject,
     calibration: CalibrationName = None,
     kernels: Annotated[
         bool, typer.Option("--kernels", help="A node for each kernel, not one between two communications.")
@@ -104,12 +101,11 @@ def export(
     """
     from ccl_search import scripting
     from ccl_search.calibrating import files
-    from ccl_search.problem import ProblemSource, resolve
+    from ccl_search.problem import resolve
     from ccl_search.simulating import exporting
 
-    source = ProblemSource(card=card, workload=workload, environment=environment, framework=framework, space=space)
     knobs = scripting.parse_config(config)
-    done = exporting.export(resolve(source), knobs, files.find(calibration, home), folder, kernels)
+    done = exporting.export(resolve(subject.source()), knobs, files.find(calibration, home), folder, kernels)
     if as_json:
         print_json(done.as_dict())
         return
@@ -125,15 +121,22 @@ def _refuse_mixture(others: dict[str, Any]) -> None:
 
 
 def _simulate_config(
-    source: dict[str, Any], config: str, backend: str, calibration: tuple[str | None, str | None], trace: Path | None,
+    subject: Subject,
+    config: str,
+    backend: tuple[str, float | None],
+    calibration: tuple[str | None, str | None],
+    trace: Path | None,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     from ccl_search import scripting, simulating
     from ccl_search.calibrating import files
-    from ccl_search.problem import ProblemSource, resolve
+    from ccl_search.problem import resolve
 
-    problem = resolve(ProblemSource(**source))
-    found = simulating.simulate(problem, scripting.parse_config(config), files.find(*calibration), backend)
+    problem = resolve(subject.source())
+    name, time_limit = backend
+    found = simulating.simulate(
+        problem, scripting.parse_config(config), files.find(*calibration), name, raw.program_use(time_limit)
+    )
     written = simulating.write_trace(found, trace) if trace is not None and found.result is not None else ()
     if as_json:
         print_json({**found.as_dict(), **({"trace": [str(path) for path in written]} if written else {})})

@@ -10,7 +10,9 @@ import typer
 from ccl_search.cli.output import console, print_json, print_table
 
 if TYPE_CHECKING:
+    from backends.astra.cost import Cost
     from backends.exchange.raw import RawResult
+    from ccl_search.simulating import ProgramUse
     from ccl_search.simulating.raw import RawFiles
 
 _PANEL = "Traces in ASTRA-sim's files"
@@ -33,14 +35,24 @@ Ns3File = Annotated[Path | None, _option("--ns3-config", "NS-3 configuration: pa
 Control = Annotated[
     str | None, _option("--cc", "Congestion control on a physical topology: none, dcqcn, hpcc, timely or dctcp.")
 ]
+Limit = Annotated[
+    float | None,
+    typer.Option(
+        "--time-limit",
+        show_default="600",
+        help="Longest run of ASTRA-sim's own program, in seconds; one that is expected to take longer is not started.",
+    ),
+]
 _BUSIEST = 8
 
 
-def run_raw(files: RawFiles, control: str | None, backend: str, trace: Path | None, as_json: bool) -> None:
+def run_raw(
+    files: RawFiles, control: str | None, backend: str, program: ProgramUse, trace: Path | None, as_json: bool
+) -> None:
     """Run traces and show the figures."""
     from ccl_search.simulating.raw import simulate_raw, write_raw_traces
 
-    result = simulate_raw(files, control, backend)
+    result = simulate_raw(files, control, backend, program)
     written = [str(path) for path in write_raw_traces(result, trace)] if trace is not None else []
     if as_json:
         print_json({**result.as_dict(), **({"trace": written} if written else {})})
@@ -48,6 +60,17 @@ def run_raw(files: RawFiles, control: str | None, backend: str, trace: Path | No
     _show(result)
     for path in written:
         console().print(f"trace {path}", soft_wrap=True)
+
+
+def program_use(time_limit: float | None) -> ProgramUse:
+    """How the user's own simulator is run: what ns-3 will cost is said on stderr before it starts."""
+    from ccl_search.simulating import ProgramUse
+
+    return ProgramUse(time_limit, _forewarn)
+
+
+def _forewarn(cost: Cost) -> None:
+    console().print(f"ns-3 takes {cost}", soft_wrap=True)
 
 
 def _show(result: RawResult) -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccl_search.cli import options
+from ccl_search.cli.groups import Goal, Subject, grouped
 from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json, print_table
 
 if TYPE_CHECKING:
     from ccl_search.problem import ProblemSource
     from ccl_search.sweeping.effects import Effect
     from ccl_search.sweeping.moe.experiment import Experiment
-    from ccl_search.sweeping.sweep import Sweep
+    from ccl_search.sweeping.sweep import Options, Sweep
     from runs.store import Store
 
 STUDY = "moe-study"
@@ -76,32 +77,49 @@ Write = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class Grid:
+    """The options of a sweep over a space, with those that the study has too."""
+
+    sample: Sample = None
+    seed: Seed = 0
+    jobs: Jobs = None
+    quick: Quick = False
+    traces: Traces = False
+    top: Top = 5
+    calibration: CalibrationName = None
+    out: Out = None
+    plot: Plot = None
+    resume: Resume = None
+
+    def options(self, home: str | None) -> Options:
+        """What a new sweep is told; the calibration may be one that is kept in `home`."""
+        from ccl_search.calibrating import files
+        from ccl_search.sweeping.sweep import Options
+
+        calibration = files.find(self.calibration, home)
+        return Options(calibration, self.sample, self.seed, self.quick, self.traces, self.top)
+
+
+@dataclass(frozen=True)
+class Study:
+    """The options of the MoE study."""
+
+    models: Models = None
+    backend: Backend = "flow"
+    sensitivity: Sensitivity = False
+    mapping: Mapping = "tp-ep"
+    write: Write = None
+
+
+@grouped
 def sweep(
+    *,
     what: What = None,
-    card: options.Card = None,
-    workload: options.Workload = None,
-    environment: options.Environment = None,
-    framework: options.Framework = None,
-    space: options.Space = None,
-    objective: options.Objective = None,
-    weights: options.Weights = None,
-    baseline: options.Baseline = None,
-    constraint: options.Constraint = None,
-    sample: Sample = None,
-    seed: Seed = 0,
-    jobs: Jobs = None,
-    quick: Quick = False,
-    traces: Traces = False,
-    top: Top = 5,
-    calibration: CalibrationName = None,
-    out: Out = None,
-    plot: Plot = None,
-    resume: Resume = None,
-    models: Models = None,
-    backend: Backend = "flow",
-    sensitivity: Sensitivity = False,
-    mapping: Mapping = "tp-ep",
-    write: Write = None,
+    subject: Subject,
+    goal: Goal,
+    grid: Grid,
+    study: Study,
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -112,54 +130,28 @@ def sweep(
     """
     from ccl_search.sweeping import files
 
-    if backend != "flow":
-        raise _bad(f"no backend is called {backend!r}", "choose flow, which is built in")
-    if out is not None:
-        files.kind_of(out)
+    if study.backend != "flow":
+        raise _bad(f"no backend is called {study.backend!r}", "choose flow, which is built in")
+    if grid.out is not None:
+        files.kind_of(grid.out)
     if what == STUDY:
-        _refuse_for_study(card, workload, environment, framework, space, resume, sample)
-        _run_study(models, sensitivity, mapping, jobs, out, plot, write, home, as_json)
+        _refuse_for_study(*vars(subject).values(), grid.resume, grid.sample)
+        _run_study(study, grid, home, as_json)
         return
-    if models is not None or sensitivity or write is not None:
+    if study.models is not None or study.sensitivity or study.write is not None:
         raise _bad("--models, --sensitivity and --write are for `sweep moe-study`", "leave them out")
-    if what is not None and space is not None:
-        raise _bad(f"two spaces: {what} and --space {space}", "give one")
-    source = _source(card, workload, environment, framework, what or space, objective, weights, baseline)
-    choices = {"sample": sample, "seed": seed, "quick": quick, "traces": traces, "top": top}
+    if what is not None and subject.space is not None:
+        raise _bad(f"two spaces: {what} and --space {subject.space}", "give one")
+    source = subject.source(space=what or subject.space, **goal.terms)
     with _store(home) as store:
-        found = _sweep(source, choices, tuple(constraint or ()), calibration, jobs, resume, store, home)
-        _write_files(found, store, out, plot)
+        found = _sweep(source, goal.constraints, grid, store, home)
+        _write_files(found, store, grid.out, grid.plot)
     if as_json:
-        print_json(found.as_dict(top))
+        print_json(found.as_dict(grid.top))
     else:
-        _show(found, top)
-        _tell_files(out, plot)
+        _show(found, grid.top)
+        _tell_files(grid.out, grid.plot)
     _end(found)
-
-
-def _source(
-    card: Path | None,
-    workload: str | None,
-    environment: str | None,
-    framework: str | None,
-    space: str | None,
-    objective: list[str] | None,
-    weights: str | None,
-    baseline: list[str] | None,
-) -> ProblemSource:
-    from ccl_search.cli.run import baseline_values, weight_numbers
-    from ccl_search.problem import DEFAULT_OBJECTIVE, ProblemSource
-
-    return ProblemSource(
-        card=card,
-        workload=workload,
-        environment=environment,
-        framework=framework,
-        space=space,
-        objectives=tuple(objective or (DEFAULT_OBJECTIVE,)),
-        weights=weight_numbers(weights),
-        baselines=baseline_values(baseline or []),
-    )
 
 
 def _write_files(found: Sweep, store: Store, out: Path | None, plot: Path | None) -> None:
@@ -203,27 +195,16 @@ def _store(home: str | None) -> Store:
     return assembly.open_store(home, write=True)
 
 
-def _sweep(
-    source: ProblemSource,
-    choices: dict[str, Any],
-    constraint: tuple[str, ...],
-    calibration: str | None,
-    jobs: int | None,
-    resume: str | None,
-    store: Store,
-    home: str | None,
-) -> Sweep:
-    from ccl_search.calibrating import files
+def _sweep(source: ProblemSource, constraints: tuple[str, ...], grid: Grid, store: Store, home: str | None) -> Sweep:
     from ccl_search.problem import resolve
     from ccl_search.settings import SearchSettings
     from ccl_search.sweeping import sweep as sweeping
 
     with _Progress("configs") as advance:
-        if resume is not None:
-            return sweeping.resume(resume, store, jobs, advance)
-        wanted = sweeping.Options(calibration=files.find(calibration, home), **choices)
-        settings = SearchSettings(seed=wanted.seed, constraints=constraint)
-        return sweeping.start(resolve(source), wanted, store, settings, jobs, advance)
+        if grid.resume is not None:
+            return sweeping.resume(grid.resume, store, grid.jobs, advance)
+        settings = SearchSettings(seed=grid.seed, constraints=constraints)
+        return sweeping.start(resolve(source), grid.options(home), store, settings, grid.jobs, advance)
 
 
 class _Progress:
@@ -301,38 +282,31 @@ def _refuse_for_study(*given: Any) -> None:
         )
 
 
-def _run_study(
-    models: str | None,
-    sensitivity: bool,
-    mapping: str,
-    jobs: int | None,
-    out: Path | None,
-    plot: Path | None,
-    write: Path | None,
-    home: str | None,
-    as_json: bool,
-) -> None:
+def _run_study(study: Study, grid: Grid, home: str | None, as_json: bool) -> None:
     from ccl_search.sweeping import files
     from ccl_search.sweeping.moe import definitions, experiment, keeping, page
 
-    study = definitions.study().only([name.strip() for name in (models or "").split(",") if name.strip()])
+    models = [name.strip() for name in (study.models or "").split(",") if name.strip()]
+    chosen = definitions.study().only(models)
     with _store(home) as store:
         with _Progress("parts") as advance:
-            found = experiment.run(study, sensitivity=sensitivity, mapping=mapping, processes=jobs, progress=advance)
+            found = experiment.run(
+                chosen, sensitivity=study.sensitivity, mapping=study.mapping, processes=grid.jobs, progress=advance
+            )
         runs = keeping.keep(store, found)
-    if out is not None:
-        files.write([cell.as_dict() for cell in found.results.matrix.cells], out)
-    if plot is not None:
+    if grid.out is not None:
+        files.write([cell.as_dict() for cell in found.results.matrix.cells], grid.out)
+    if grid.plot is not None:
         from ccl_search.sweeping.plot import draw_study
 
-        draw_study(found, plot)
-    if write is not None:
-        page.write(found, write)
+        draw_study(found, grid.plot)
+    if study.write is not None:
+        page.write(found, study.write)
     if as_json:
         print_json(_study_document(found, runs))
         return
     _show_study(found, runs)
-    _tell_files(out, plot, write)
+    _tell_files(grid.out, grid.plot, study.write)
 
 
 def _show_study(found: Experiment, runs: dict[str, str]) -> None:

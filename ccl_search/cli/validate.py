@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ccl_search.cli.output import JsonFlag, console, print_json
+from ccl_search.cli.output import JsonFlag, console, counted, print_json
 from runs.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Check a workload card, a benchmark entry or a config space.", no_args_is_help=True)
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+_PLURALS = {"info": "info"}
 
 
 @app.command("card")
@@ -131,15 +132,12 @@ def _place(path: str, told: dict[str, Any]) -> str:
 
 def _summary(report: dict[str, Any]) -> str:
     severities = [told["severity"] for told in report["findings"]]
-    counts = ", ".join(_counted(severities.count(each), each) for each in _STYLES if each in severities)
+    counts = ", ".join(
+        counted(severities.count(each), each, _PLURALS.get(each, "")) for each in _STYLES if each in severities
+    )
     facts = f"; {len(report['knobs'])} knobs, {report['points']} points" if "knobs" in report else ""
     verdict = "usable" if report["usable"] else "not usable"
     return f"{_printable(report['file'])}: {verdict} ({counts or 'no findings'}){facts}"
-
-
-def _counted(count: int, severity: str) -> str:
-    plural = "s" if count != 1 and severity != "info" else ""
-    return f"{count} {severity}{plural}"
 
 
 def _printable(text: str) -> str:

@@ -4,17 +4,43 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import pytest
 import typer
 
 from ccl_search.cli.app import app
 from ccl_search.cli.document import commands
+from ccl_search.cli.groups import grouped
 from tests.ccl_search.cli import ENTRY, ROOT, Cli
 
 GROUP: Any = typer.main.get_command(app)
 VERBS = list(GROUP.commands.verbs.values())
+
+
+@dataclass(frozen=True)
+class Machines:
+    nodes: Annotated[int, typer.Option(help="How many.")] = 2
+    names: Annotated[list[str] | None, typer.Option("--name")] = None
+
+
+def test_a_group_stands_for_its_options_in_its_place() -> None:
+    given: list[Any] = []
+    around = typer.Typer(add_completion=False)
+
+    @around.command()
+    @grouped
+    def start(*, job: str, machines: Machines, dry: bool = False) -> None:
+        given.append((job, machines, dry))
+
+    command: Any = typer.main.get_command(around)
+    assert [each.name for each in command.params] == ["job", "nodes", "names", "dry"]
+    assert command.params[1].help == "How many."
+
+    command(["first"], standalone_mode=False)
+    command(["--name", "a", "--name", "b", "--dry", "second"], standalone_mode=False)
+    assert given == [("first", Machines(), False), ("second", Machines(2, ["a", "b"]), True)]
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=[verb.name for verb in VERBS])
