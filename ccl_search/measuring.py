@@ -41,6 +41,9 @@ def measure(trace_dir: Path | None, problem: Problem, plan: ParallelPlan) -> Mea
         values = compute(trace_dir, workload=problem.workload, environment=problem.environment, plan=plan)
     except BadInputError as error:
         return Measurement(failure=FailureClass.TRACE_MISSING, evidence=f"{error.message} ({error.hint})")
+    except Exception as error:  # a trace that no reader was made for must not end a search that others wait for
+        what = f"{type(error).__name__}: {error}"
+        return Measurement(failure=FailureClass.METRIC_ERROR, evidence=f"the trace could not be read: {what}")
     return Measurement(values)
 
 

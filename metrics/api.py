@@ -61,13 +61,11 @@ def read_trace(trace_dir: str | Path, cache: str | Path | None = None) -> Timeli
 
 def evaluate(tool: MetricTool, facts: CardFacts, trace: Timeline, options: Options) -> MetricValue:
     """One tool's value. A tool that does not apply to the trace's family or the phase says so; a tool that fails gives
-    the failure as its reason, because one broken third-party tool must not cost the other values."""
+    the failure as its reason, because one broken tool, or one strange trace, must not cost the other values."""
     spec = tool.SPEC
     try:
         value = tool.compute(facts, trace, options)
     except Exception as error:
-        if spec.name in registry.BUNDLED:
-            raise
         value = MetricValue.none(spec, f"the tool failed: {type(error).__name__}: {error}")
     return replace(value, warnings=tuple(dict.fromkeys((*value.warnings, *trace.warnings))))
 

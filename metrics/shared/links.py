@@ -38,20 +38,20 @@ def peer_utilization(spec: MetricSpec, trace: Timeline, options: Options) -> Met
             spec, next((lane.why["samples"] for lane in trace.lanes if "samples" in lane.why), NEEDS_SAMPLES)
         )
     for link in (_NVLINK, _PCIE):
-        values = {lane.label: _inside(lane, link) for lane in sampled}
-        pooled = np.concatenate(list(values.values()))
+        values = [(lane.label, _inside(lane, link)) for lane in sampled]
+        pooled = np.concatenate([samples for _, samples in values])
         if len(pooled):
             return MetricValue.of(spec, float(pooled.mean()), detail=_detail(values, link, options))
     return MetricValue.none(spec, "no NVLink or PCIe TX sample falls into a peer-to-peer transfer")
 
 
-def _detail(values: dict[str, Any], link: re.Pattern[str], options: Options) -> dict[str, Any]:
+def _detail(values: list[tuple[str, Any]], link: re.Pattern[str], options: Options) -> dict[str, Any]:
     detail: dict[str, Any] = {
         "link": "NVLink" if link is _NVLINK else "PCIe",
-        "samples": sum(map(len, values.values())),
+        "samples": sum(len(samples) for _, samples in values),
     }
     if options.detail:
-        detail["per_rank"] = [{"lane": k, "value": float(v.mean()) if len(v) else None} for k, v in values.items()]
+        detail["per_rank"] = [{"lane": k, "value": float(v.mean()) if len(v) else None} for k, v in values]
     return detail
 
 

@@ -32,6 +32,7 @@ def load(folder: Path, cache: Path | None = None) -> Timeline:
         )
     lanes = _unique_ranks(replicas.apart(captures.in_a_row(lanes, warnings), warnings), warnings)
     _name_missing(lanes, warnings)
+    _name_bare(lanes, warnings)
     return Timeline(str(folder), family, lanes, warnings)
 
 
@@ -78,6 +79,15 @@ def _times(count: int) -> str:
 
 def _order(lane: Lane) -> tuple[int, str]:
     return lane.rank, lane.device
+
+
+def _name_bare(lanes: list[Lane], warnings: list[str]) -> None:
+    """Say which ranks lack what others have: without it a mean over ranks would leave them out without a word."""
+    for what, has in (("device events", lambda lane: lane.has_work), ("steps", lambda lane: len(lane.steps) > 0)):
+        bare = [lane.label for lane in lanes if not has(lane)]
+        if lanes[0].family == "kineto" and 0 < len(bare) < len(lanes):
+            shown = ", ".join(bare[:8]) + (", …" if len(bare) > 8 else "")
+            warnings.append(f"{shown}: no {what} recorded; values that need them are those of the other ranks")
 
 
 def _name_missing(lanes: list[Lane], warnings: list[str]) -> None:

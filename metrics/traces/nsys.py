@@ -8,6 +8,7 @@ demangled names, because the short name merges all instances of a template.
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -71,9 +72,10 @@ def read(path: Path, source: str) -> tuple[list[Lane], list[str]]:
 
 
 def _lanes(export: Export, source: str) -> tuple[list[Lane], list[str]]:
-    kernels = _by_device(export.rows(_KERNEL, "globalPid", "deviceId", "start", "end", *_KERNEL_MORE))
-    copies = _by_device(export.rows(_COPY, "globalPid", "deviceId", "start", "end", "copyKind", "bytes"))
-    memsets = _by_device(export.rows(_SET, "globalPid", "deviceId", "start", "end", "NULL", "bytes"))
+    lost: Counter[str] = Counter()
+    kernels = _by_device(export.rows(_KERNEL, "globalPid", "deviceId", "start", "end", *_KERNEL_MORE), lost)
+    copies = _by_device(export.rows(_COPY, "globalPid", "deviceId", "start", "end", "copyKind", "bytes"), lost)
+    memsets = _by_device(export.rows(_SET, "globalPid", "deviceId", "start", "end", "NULL", "bytes"), lost)
     counts = sm_counts(export)
     names = Names(export)
     samples = _samples(export)
@@ -87,18 +89,27 @@ def _lanes(export: Export, source: str) -> tuple[list[Lane], list[str]]:
         lane.facts |= {"events": True, "schema": schema_version(export)}
         out.append(lane)
     problems = [] if _KERNEL in export.columns else [f"{source}: {GRAPHS if _GRAPH in export.columns else NO_KERNELS}"]
+    problems += [f"{source}: {count} event(s) ignored: {why}" for why, count in lost.items()]
     return out, problems
 
 
 _KERNEL_MORE = ("streamId", "demangledName", "shortName", "gridX", "gridY", "gridZ")
 
 
-def _by_device(rows: Sequence[tuple[Any, ...]]) -> dict[_DEVICE, list[tuple[Any, ...]]]:
+def _by_device(rows: Sequence[tuple[Any, ...]], lost: Counter[str]) -> dict[_DEVICE, list[tuple[Any, ...]]]:
+    """Rows by device without its two columns; `lost` counts those that have no time, or end before they start."""
     out: dict[_DEVICE, list[tuple[Any, ...]]] = {}
     for row in rows:
+        if not _timed(row[2], row[3]):
+            lost["its time is missing or negative"] += 1
+            continue
         key = (row[0] if row[0] is not None else -1, row[1] if row[1] is not None else 0)
         out.setdefault(key, []).append(row[2:])
     return out
+
+
+def _timed(start: Any, end: Any) -> bool:
+    return type(start) is int and type(end) is int and end >= start
 
 
 def _label(key: _DEVICE) -> str:

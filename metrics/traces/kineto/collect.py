@@ -17,6 +17,7 @@ E = TypeVar("E")
 _DEVICE = msgspec.json.Decoder(list[ev.DeviceEvent])
 _LAUNCH = msgspec.json.Decoder(list[ev.LaunchEvent])
 _OTHER = msgspec.json.Decoder(list[ev.AnyEvent])
+_NO_STEPS = ("nccl:", "record_param_comms", "bubble")  # the other wanted spans are steps
 _MEMORY_ARGS = msgspec.json.Decoder(ev.MemoryArgs)
 _KERNEL_ARGS = msgspec.json.Decoder(ev.KernelArgs)
 _LAUNCH_ARGS = msgspec.json.Decoder(ev.LaunchArgs)
@@ -180,6 +181,9 @@ class Collector:
         start, dur, good = self._times([e.ts for e in found], [e.dur for e in found])
         for row, index in enumerate(good):
             event = found[index]
+            if not dur[row] and not event.name.startswith(_NO_STEPS):
+                self.dropped["a step or iteration without length"] += 1
+                continue
             thread = self.threads.setdefault(str(event.tid), len(self.threads))
             args = _arguments(_KERNEL_ARGS, event.args) if event.name == "record_param_comms" else None
             self.marked |= event.name.startswith("ProfilerStep#")
@@ -197,7 +201,8 @@ class Collector:
             args = _arguments(_MEMORY_ARGS, event.args)
             if row not in bad and args is not None and args.device_type != 0 and args.allocated is not None:
                 device, size = ev.integers([args.device, args.allocated]).tolist()
-                self.memory.append((int(times[row]), device, size))
+                if size >= 0:
+                    self.memory.append((int(times[row]), device, size))
 
     def _times(self, ts: list[Any], dur: list[Any]) -> tuple[Ints, Ints, list[int]]:
         """Start and duration of the events whose times are sound, and their rows; the others are counted as dropped."""

@@ -14,6 +14,8 @@ from metrics.traces.kineto.collect import Span
 from metrics.traces.kineto.events import KernelArgs
 from metrics.traces.timeline import NEVER, Collectives, Ints, Op
 
+_MOST = 2**53  # bytes and counts above it are damage: no message is that long, and a float no longer holds it
+
 
 @dataclass
 class Annotation:
@@ -85,13 +87,13 @@ def _sizes(args: KernelArgs | None) -> tuple[int, int, int]:
 
 def _bytes(elements: object, size: int | None) -> int:
     count = _int(elements)
-    return count * size if size is not None and count >= 0 else -1
+    return count * size if size is not None and 0 <= count * size <= _MOST else -1
 
 
 def _int(value: object) -> int:
-    if type(value) is int:
-        return value
-    return int(value) if isinstance(value, int | float | str) and str(value).strip().isdigit() else -1
+    known = type(value) is int or (isinstance(value, int | float | str) and str(value).strip().isdigit())
+    number = int(value) if known else -1  # type: ignore[call-overload]
+    return number if abs(number) <= _MOST else -1
 
 
 def _group(args: KernelArgs | None, groups: dict[str, int]) -> tuple[int, int]:

@@ -137,7 +137,7 @@ def _decimal(text: str) -> int | str:
 
 
 def integers(values: list[Any]) -> Ints:
-    """A column of integers; texts of digits count, anything else is -1."""
+    """A column of integers; texts of digits count, anything else is -1, and so is what 64 bits cannot hold."""
     try:
         return np.array(values, np.int64)
     except (TypeError, ValueError, OverflowError):
@@ -146,9 +146,10 @@ def integers(values: list[Any]) -> Ints:
 
 def _integer(value: Any) -> int:
     try:
-        return int(value)
+        number = int(value)
     except (TypeError, ValueError, OverflowError):
         return -1
+    return number if -_LIMIT <= number <= _LIMIT else -1
 
 
 def real(value: Any) -> float:

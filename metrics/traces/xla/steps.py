@@ -25,28 +25,29 @@ def find_steps(device: Device, host: list[Event]) -> tuple[str, Steps]:
         return _module_steps(modules)
     steps = device.lanes.get("Steps", [])
     if steps:
-        return "Steps lane", _steps(*_times(steps))
+        return "Steps lane", _steps(*_times(steps)[:2])
     marked = [e for e in host if e.name == "StepMarker" or str(e.name).split(" ")[-1] == "step"]
-    return ("host step marker", _steps(*_times(marked))) if marked else ("", Steps())
+    return ("host step marker", _steps(*_times(marked)[:2])) if marked else ("", Steps())
 
 
-def _times(events: list[Event]) -> tuple[Ints, Ints]:
-    """Start and end in ns of the events whose times are sound."""
+def _times(events: list[Event]) -> tuple[Ints, Ints, list[int]]:
+    """Start and end in ns of the events whose times are sound (none is without length), and their rows."""
     start, bad = nanoseconds([e.ts for e in events])
     duration, worse = nanoseconds([e.dur for e in events])
-    keep = [i for i in range(len(events)) if i not in bad and i not in worse and duration[i] >= 0]
-    return start[keep], start[keep] + duration[keep]
+    keep = [i for i in range(len(events)) if i not in bad and i not in worse and duration[i] > 0]
+    return start[keep], start[keep] + duration[keep], keep
 
 
 def _module_steps(modules: list[Event]) -> tuple[str, Steps]:
-    start, end = _times(modules)
-    if len(start) < len(modules):
+    start, end, sound = _times(modules)
+    if not sound:
         return "", Steps()
+    names = [str(modules[row].name) for row in sound]
     total: dict[str, int] = defaultdict(int)
-    for event, duration in zip(modules, (end - start).tolist(), strict=True):
-        total[str(event.name)] += duration
+    for name, duration in zip(names, (end - start).tolist(), strict=True):
+        total[name] += duration
     longest = max(total, key=lambda name: total[name])
-    mine = [i for i, event in enumerate(modules) if event.name == longest]
+    mine = [i for i, name in enumerate(names) if name == longest]
     return f"executions of the XLA module {longest.split('(')[0]}", _steps(start[mine], end[mine])
 
 
