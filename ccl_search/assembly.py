@@ -67,8 +67,6 @@ def create(
     if where is not None and source.card is None and source.environment is None:
         source = replace(source, environment=where)
     problem = resolve(source)
-    for note in problem.notes:
-        (observer or Observer()).notice(note)
     return start(problem, settings, store, _seed_policy(problem, policy), observer)
 
 
@@ -81,19 +79,52 @@ def start(
     origin: Origin | None = None,
 ) -> Search:
     """As `create`, for a problem that is resolved already; `origin` tells where a search that is no first is from."""
+    watching = observer or Observer()
+    early = _Notices(list(problem.notes))
+    try:
+        search, choice = _started(problem, settings, store, seed_policy, watching, early, origin)
+        _announce(search, choice)
+        return search
+    finally:
+        for text in early.texts:
+            watching.notice(text)
+
+
+@dataclass
+class _Notices(Observer):
+    """Keeps what there is to say until the run is announced, whose line is the first of the output."""
+
+    texts: list[str]
+
+    def notice(self, text: str) -> None:
+        """Keep the text."""
+        self.texts.append(text)
+
+
+def _started(
+    problem: Problem,
+    settings: SearchSettings,
+    store: Store,
+    seed_policy: str,
+    observer: Observer,
+    early: Observer,
+    origin: Origin | None,
+) -> tuple[Search, factory.Choice]:
     from ccl_search.feasibility import require_feasible
     from runs.store import RunStatus
 
     target = targets.find(settings.target, store.home)
-    limits = _limits(settings, problem, target, observer or Observer())
+    limits = _limits(settings, problem, target, early)
     problem = replace(problem, space=limits.applied_to(problem.space))
-    choice = factory.choose(settings.proposer)
+    choice = factory.choose(settings.proposer, settings.replay_llm)
     factory.check(choice.name, settings)
+    for option in factory.without_effect(choice.name, settings):
+        early.notice(f"warning: {option} has no effect: the proposer {choice.name} asks no LLM")
     if settings.replay_llm is not None:
         settings = replace(settings, replay_llm=store.run(settings.replay_llm).id)
     require_feasible(problem)
     extras = {**settings.extras, **target.extras()}
-    settings = replace(settings, screening=_screening(settings, target, store.home, observer or Observer()))
+    settings = replace(settings, screening=_screening(settings, target, store.home, early))
     settings = replace(settings, extras=extras, time_limit_s=settings.time_limit_s or target.time_limit_s)
     runner = _runner(settings)
     run_id = store.create_run(_from(origin, _new_run(problem, settings, target, choice.name, seed_policy)))
@@ -107,8 +138,7 @@ def start(
     except BaseException as error:
         store.finish_run(run_id, RunStatus.FAILED, f"could not begin: {error}")
         raise
-    _announce(search, choice)
-    return search
+    return search, choice
 
 
 def reopen(

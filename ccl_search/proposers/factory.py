@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ccl_search.proposers.base import Proposer
-from ccl_search.settings import SearchSettings
+from ccl_search.settings import DEFAULT_MODEL, SearchSettings
 from runs.errors import BadInputError
 from runs.ledger import LlmLedger
 from runs.space import Config
@@ -48,16 +48,20 @@ class Surroundings:
     fits: Callable[[Config], bool] = lambda _config: True
 
 
-def choose(wanted: str | None) -> Choice:
-    """The proposer to use: the one asked for, else the LLM when a key is set, else the rules.
+def choose(wanted: str | None, replay_llm: str | None = None) -> Choice:
+    """The proposer to use: the one asked for, else the LLM where its answers are replayed or a key is set, else rules.
 
     Raises:
-        BadInputError: the wanted one does not exist.
+        BadInputError: the wanted one does not exist, or asks no LLM although answers of one are to be replayed.
     """
     if wanted is not None and wanted not in PROPOSERS:
         raise BadInputError(f"no proposer is called {wanted!r}", f"proposers: {', '.join(PROPOSERS)}")
+    if replay_llm is not None and wanted not in (None, "claude"):
+        raise BadInputError(f"--replay-llm with --proposer {wanted}, which asks no LLM", "leave one of the two out")
     if wanted is not None:
         return Choice(wanted, "as asked")
+    if replay_llm is not None:
+        return Choice("claude", f"answers of run {replay_llm} are served")
     if os.environ.get(KEY_VARIABLE):
         return Choice("claude", f"{KEY_VARIABLE} is set")
     return Choice("guided", f"{KEY_VARIABLE} is not set; rules propose instead of an LLM")
@@ -67,11 +71,14 @@ def check(name: str, settings: SearchSettings) -> None:
     """Find out before anything is written whether `name` can be built with these settings.
 
     Raises:
-        BadInputError: the effort is unknown, the price file cannot be used, or no key of the API is set.
+        BadInputError: the seed is too large to be stored, the effort is unknown, the price file cannot be used, or no
+            key of the API is set.
     """
     from ccl_search.llm.models import EFFORTS
     from ccl_search.llm.prices import PriceTable
 
+    if abs(settings.seed) >= 2**63:
+        raise BadInputError(f"--seed {settings.seed} is too large", "give a whole number of at most 18 digits")
     if name != "claude":
         return
     if settings.effort is not None and settings.effort not in EFFORTS:
@@ -82,6 +89,20 @@ def check(name: str, settings: SearchSettings) -> None:
         from ccl_search.llm.client import require_key
 
         require_key()
+
+
+def without_effect(name: str, settings: SearchSettings) -> list[str]:
+    """Options of the command line that were given and mean nothing to the proposer called `name`."""
+    if name == "claude":
+        return []
+    given = {
+        "--model": settings.model != DEFAULT_MODEL,
+        "--effort": settings.effort is not None,
+        "--fallback-model": bool(settings.fallback_models),
+        "--prices": settings.prices is not None,
+        "--max-cost": settings.max_cost_usd is not None,
+    }
+    return [option for option, is_given in given.items() if is_given]
 
 
 def build(name: str, settings: SearchSettings, around: Surroundings) -> Proposer:
