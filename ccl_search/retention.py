@@ -163,14 +163,14 @@ class Retention:
         return found
 
 
-def check_keep(keep: str) -> str:
-    """`keep` as it is.
+def check_keep(keep: str, option: str = "--keep-traces", choices: tuple[str, ...] = KEEP) -> str:
+    """`keep` as it is; `option` is what the user gave it by, `choices` are what that takes.
 
     Raises:
-        BadInputError: it is none of `all`, `best` and `none`.
+        BadInputError: it is none of `choices`.
     """
-    if keep not in KEEP:
-        raise BadInputError(f"--keep-traces {keep}: there is no such choice", f"choose one of {', '.join(KEEP)}")
+    if keep not in choices:
+        raise BadInputError(f"{option} {keep}: there is no such choice", f"choose one of {', '.join(choices)}")
     return keep
 
 

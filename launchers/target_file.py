@@ -6,11 +6,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from launchers.slurm.settings import SlurmSettings
 from runs.errors import BadInputError
+from runs.yaml_file import read_yaml
 
 if TYPE_CHECKING:
     from launchers.base import Launcher
@@ -93,16 +93,10 @@ def load_target(path: Path) -> TargetSettings:
     """Read a target file.
 
     Raises:
-        BadInputError: it cannot be read, is no YAML mapping, or a field is unknown or wrong; the message names it.
+        BadInputError: it cannot be read, is no YAML mapping (`read_yaml`), or a field is unknown or wrong; the message
+            names it.
     """
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"the target file {path} cannot be read: {error}", "see docs/targets.md") from error
-    except yaml.YAMLError as error:
-        raise BadInputError(
-            f"{path} is no YAML: {' '.join(str(error).split())}", "see targets/ for examples"
-        ) from error
+    data = read_yaml(path, "the target file", "see targets/ for examples")
     if not isinstance(data, dict):
         raise BadInputError(f"{path} is no mapping of fields", "see targets/ for examples")
     return parse_target(data, str(path))

@@ -7,18 +7,21 @@ import json
 import keyword
 import math
 import random
+import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from runs import expressions
 from runs.errors import BadInputError
 from runs.expressions import Expression, MissingFactError
+from runs.yaml_file import read_yaml
 
 Config = dict[str, Any]
+MOST_KNOBS = 64
+"""Keys that a policy's config may have."""
+
 MOST_DEAD_ENDS = 1_000_000
 """Choices tried one after another without a valid config, after which a walk gives up (some ten seconds)."""
 
@@ -102,6 +105,10 @@ class ConfigSpace:
         twice = sorted({key for key in keys if keys.count(key) > 1})
         if twice:
             raise BadInputError(f"config space {self.name!r} lists {', '.join(twice)} twice", "remove one of them")
+        if len(keys) > MOST_KNOBS:
+            raise BadInputError(
+                f"config space {self.name!r} has {len(keys)} knobs; a policy may give {MOST_KNOBS}", "leave some out"
+            )
         for constraint in (*self.constraints, Constraint("world_size", self.world_size_expression)):
             unknown = sorted(set(constraint.expression.knobs) - set(keys))
             if unknown:
@@ -247,7 +254,7 @@ class ConfigSpace:
             BadInputError: a field is missing or of the wrong kind, an expression is not allowed, names clash.
         """
         if not isinstance(data, Mapping):
-            raise BadInputError(f"config space {name!r} is a {type(data).__name__}", "write a mapping with `knobs`")
+            raise BadInputError(f"config space {name!r} is no mapping", "write a mapping with `knobs` (docs/spaces.md)")
         knobs = data.get("knobs", data.get("config_space"))
         if not isinstance(knobs, list):
             raise BadInputError(f"config space {name!r} has no list `knobs`", "see docs/spaces.md for the form")
@@ -268,12 +275,7 @@ def load(path: Path) -> ConfigSpace:
     Raises:
         BadInputError: the file cannot be read, is no YAML, or is no space.
     """
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInputError(f"cannot read {path}: {error.strerror}", "check the path given to --space") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{path} is no YAML: {error}", "correct the file") from error
+    data = read_yaml(path, "the space", "see docs/spaces.md for the form")
     return ConfigSpace.from_dict(data, path.stem)
 
 
@@ -291,6 +293,10 @@ def _holds(
         return True
 
 
+def _shown(entry: Any) -> str:
+    return reprlib.repr(entry)
+
+
 def _endless(space: ConfigSpace) -> EndlessSpaceError:
     return EndlessSpaceError(
         f"space {space.name!r} has {space.size:.3g} points, and {MOST_DEAD_ENDS:,} choices in a row led to none "
@@ -306,7 +312,7 @@ def _no_knob(key: str) -> Knob:
 def _read_knob(entry: Any, space: str) -> Knob:
     if not isinstance(entry, Mapping) or "key" not in entry or not isinstance(entry.get("choices"), list):
         raise BadInputError(
-            f"space {space!r}: a knob needs `key` and a list `choices`, got {entry!r}", "see docs/spaces.md"
+            f"space {space!r}: a knob needs `key` and a list `choices`, got {_shown(entry)}", "see docs/spaces.md"
         )
     kind = str(entry.get("type") or type(entry["choices"][0]).__name__ if entry["choices"] else "int")
     return Knob(str(entry["key"]), kind, tuple(entry["choices"]), str(entry.get("description") or ""))
@@ -317,7 +323,7 @@ def _read_constraint(entry: Any, space: str) -> Constraint:
         return Constraint(entry, expressions.parse(entry))
     if not isinstance(entry, Mapping) or "expression" not in entry:
         raise BadInputError(
-            f"space {space!r}: a constraint needs `name` and `expression`, got {entry!r}", "see docs/spaces.md"
+            f"space {space!r}: a constraint needs `name` and `expression`, got {_shown(entry)}", "see docs/spaces.md"
         )
     text = str(entry["expression"])
     return Constraint(str(entry.get("name") or text), expressions.parse(text), str(entry.get("message") or ""))

@@ -38,7 +38,7 @@ _VERBS = (
     Verb(_REUSE, "policies", "policies:app", "List published policies, and check how far one carries."),
     Verb(_INPUT, "workloads", "catalogue:workloads", "List the bundled workloads."),
     Verb(_INPUT, "environments", "catalogue:environments", "List the bundled environments."),
-    Verb(_INPUT, "validate", "validate:app", "Check cards, spaces, entries and policies."),
+    Verb(_INPUT, "validate", "validate:app", "Check cards, spaces and entries."),
     Verb(_INPUT, "metrics", "metrics:app", "List the metric tools, and measure traces."),
     Verb(_SITE, "targets", "catalogue:targets", "List the places where configs can run."),
     Verb(_SITE, "script", "script:script", "Print the exact script of one config; nothing is started or written."),

@@ -128,7 +128,7 @@ def _row(run: Mapping[str, Any], member: Mapping[str, Any], names: Sequence[str]
 
 def _lines(run: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     if run["hypervolume"] is None:
-        return ["no candidate: no trial succeeded within the constraints"]
+        return [f"no candidate: no trial succeeded within the constraints and has {' and '.join(names)}"]
     reference = ", ".join(f"{name}={run['reference_point'][name]:.6g}" for name in names)
     kept = "fixed: given, or stored with the run" if run["reference_point_fixed"] else "made from the trials so far"
     found = [f"hypervolume {run['hypervolume']:.6g} up to {reference} ({kept})", _history(run)]

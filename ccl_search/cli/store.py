@@ -46,7 +46,7 @@ def prune(
 
     with assembly.open_store(home, write=not dry_run) as store:
         chosen = _chosen(store, runs or [], older_than)
-        found = retention.prune(store, chosen, retention.check_keep(keep), dry_run)
+        found = retention.prune(store, chosen, retention.check_keep(keep, "--keep", ("best", "none")), dry_run)
     if as_json:
         total = sum(each.size for each in found)
         print_json({"dropped": [each.as_dict() for each in found], "bytes": total, "dry_run": dry_run})

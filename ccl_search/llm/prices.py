@@ -10,10 +10,9 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ccl_search.llm.models import matches
 from runs.errors import BadInputError
+from runs.yaml_file import read_yaml
 
 _MILLION = Decimal(1_000_000)
 _CHARS_PER_TOKEN = Decimal("3.5")
@@ -140,10 +139,7 @@ def _precedence(row: PriceRow) -> tuple[int, date, int]:
 
 
 def _read(path: Path) -> tuple[PriceRow, ...]:
-    try:
-        entries = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BadInputError(f"cannot read prices from {path}: {error}", "give a YAML list of price rows") from error
+    entries = read_yaml(path, "the price file", "give a YAML list of price rows (docs/llm.md)")
     if not isinstance(entries, list):
         raise BadInputError(f"{path} is no list of price rows", "see docs/llm.md for the form")
     return tuple(_rows(entries, path))

@@ -36,7 +36,12 @@ def draw(document: Mapping[str, Any], path: Path, x: str, y: str) -> None:
     _fill(figure.subplots(), document, x, y)
     try:
         figure.savefig(path, dpi=150, metadata=_without_clock(path))
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        raise BadInputError(
+            f"cannot write the plot {path}: {error.strerror or error}",
+            "name a folder that is there and can be written to",
+        ) from error
+    except ValueError as error:
         raise BadInputError(f"cannot write the plot {path}: {error}", "use .png, .svg or .pdf") from error
 
 

@@ -47,3 +47,30 @@ def test_a_seed_that_cannot_be_stored_is_refused(cli: Cli, seed: str) -> None:
 
     assert found.code == 2
     assert found.err.startswith(f"error: --seed {seed} is too large")
+
+
+def test_prune_names_its_own_option_and_choices(cli: Cli) -> None:
+    for keep in ("some", "all"):
+        found = cli("store", "prune", "--keep", keep)
+
+        assert found.code == 2
+        assert found.err == f"error: --keep {keep}: there is no such choice\nhint:  choose one of best, none\n"
+
+
+def test_a_front_without_candidates_says_which_metrics_are_wanted(cli: Cli) -> None:
+    cli("run", *NO_SEARCH)
+
+    found = cli("pareto", "latest", "--x", "step_time", "--y", "ttft")
+
+    assert found.code == 0
+    assert "no candidate: no trial succeeded within the constraints and has avg_step_time and ttft" in found.err
+
+
+def test_a_plot_in_a_folder_that_is_not_there_says_so(cli: Cli) -> None:
+    cli("run", *NO_SEARCH)
+    path = str(cli.home / "absent" / "front.svg")
+
+    found = cli("pareto", "latest", "--x", "step_time", "--y", "num_xpus", "--plot", path)
+
+    assert found.code == 2
+    assert found.err.startswith(f"error: cannot write the plot {path}: No such file or directory\nhint:  name a folder")

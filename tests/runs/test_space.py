@@ -175,7 +175,7 @@ def test_the_published_form_is_a_list_called_config_space() -> None:
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
-        ([], "is a list"),
+        ([], "is no mapping"),
         ({}, "no list `knobs`"),
         ({"knobs": []}, "has no knobs"),
         ({"knobs": [{"key": "tp"}]}, "a knob needs"),
@@ -207,9 +207,9 @@ def test_a_space_file_is_read_and_its_troubles_are_one_line(tmp_path: Path) -> N
     bad.write_text("knobs: [")
     with pytest.raises(BadInputError, match="no YAML"):
         load(bad)
-    with pytest.raises(BadInputError, match="cannot read"):
+    with pytest.raises(BadInputError, match="cannot be read"):
         load(tmp_path / "absent.yaml")
-    with pytest.raises(BadInputError, match="cannot read"):
+    with pytest.raises(BadInputError, match="cannot be read"):
         load(tmp_path)
 
 
