@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from math import inf
 
+import numpy as np
+import numpy.typing as npt
+
+from backends.network.routing import Integers, Router, Ways
 from runs.errors import BadInputError
 
 _WORD = 0xFFFFFFFF
@@ -111,6 +116,41 @@ class Topology:
             route = self._torus_route(source, target) if self.shape else self._walk(source, target, flow)
         self._routes[source, target, flow] = route
         return route
+
+    def ways(self, sources: Integers, targets: Integers, flows: Integers) -> Ways:
+        """`route` for many flows at once.
+
+        Raises:
+            BadInputError: as `route`.
+        """
+        inside = all(((ends >= 0) & (ends < self.devices)).all() for ends in (sources, targets))
+        found = self._router.ways(sources, targets, flows) if inside else None
+        if found is None:
+            for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
+                self.route(source, target)
+            raise BadInputError(f"{self.name}: some devices are not joined", "join the parts of the topology")
+        return found
+
+    def is_joined(self, source: int, target: int) -> bool:
+        """Whether a link leads from one straight to the other."""
+        return target in self._beside.get(source, {})
+
+    @cached_property
+    def figures(self) -> npt.NDArray[np.float64]:
+        """Bandwidth (bytes/s) and latency (s) of each link, and 1 where a device sends on it, shape (links, 3)."""
+        rows = [(link.bandwidth, link.latency, link.source < self.devices) for link in self.links]
+        return np.array(rows, dtype=np.float64).reshape(-1, 3)
+
+    @cached_property
+    def reverses(self) -> Integers:
+        """`reverse` of every link, -1 for None."""
+        back = (self.reverse(link) for link in range(len(self.links)))
+        return np.array([-1 if link is None else link for link in back], dtype=np.int64)
+
+    @cached_property
+    def _router(self) -> Router:
+        ends = np.array([(link.source, link.target) for link in self.links], dtype=np.int64).reshape(-1, 2)
+        return _router(ends.tobytes(), self.nodes, self.devices, self.devices_forward, tuple(self.shape))
 
     def round_trip(self, source: int, target: int) -> float:
         """Propagation there and back in seconds, without serialisation, on the route of flow 0."""
@@ -218,3 +258,10 @@ class Topology:
                 f"{self.name}: devices {source} and {target} are not neighbours", "check the shape of the torus"
             )
         return ways[0]
+
+
+@lru_cache(maxsize=32)
+def _router(ends: bytes, nodes: int, devices: int, forward: bool, shape: tuple[int, ...]) -> Router:
+    """One router for all topologies that differ in rates and latencies only."""
+    sources, targets = np.frombuffer(ends, dtype=np.int64).reshape(-1, 2).T
+    return Router(np.ascontiguousarray(sources), np.ascontiguousarray(targets), nodes, devices, forward, shape)
