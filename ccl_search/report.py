@@ -160,7 +160,7 @@ def run_row(store: Store, run: RunRecord) -> dict[str, Any]:
 def closing_lines(summary: dict[str, Any]) -> str:
     """What a person reads when a run has ended."""
     best = summary["best"]
-    counts = f"{summary['trials']} trials, {summary['failed']} failed, {summary['pruned']} refused before launch"
+    counts = f"{_trials(summary['trials'])}, {summary['failed']} failed, {summary['pruned']} refused before launch"
     if best is None and summary["infeasible"]:
         bounds = " and ".join(summary["limits"])
         return f"run {summary['run_id']}: {counts}; {summary['infeasible']} ran, none of them within {bounds}"
@@ -177,6 +177,10 @@ def closing_lines(summary: dict[str, Any]) -> str:
         f"{said}"
         f"run {summary['run_id']}: {counts}{_took(summary['seconds'])}; `ccl-search show {summary['run_id']}`"
     )
+
+
+def _trials(count: int) -> str:
+    return "1 trial" if count == 1 else f"{count} trials"
 
 
 def _took(seconds: float | None) -> str:
@@ -200,7 +204,7 @@ def _remarks(summary: dict[str, Any]) -> list[str]:
         found.extend(lines(summary["screen"]))
     if summary["front"] is not None:
         names = ", ".join(map(str, summary["front"]))
-        found.append(f"front trials {names}; `ccl-search pareto {summary['run_id']}`")
+        found.append(f"on the Pareto front: trial {names}; `ccl-search pareto {summary['run_id']}`")
     if summary["infeasible"]:
         bounds = " or ".join(summary["limits"])
         many = summary["infeasible"] > 1

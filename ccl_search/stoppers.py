@@ -56,7 +56,11 @@ class MaxIterations:
     limit: int
 
     def __call__(self, progress: Progress) -> str | None:
-        return f"{self.limit} iterations done" if progress.iterations >= self.limit else None
+        return (
+            f"{self.limit} iteration{'' if self.limit == 1 else 's'} done"
+            if progress.iterations >= self.limit
+            else None
+        )
 
 
 @dataclass(frozen=True)

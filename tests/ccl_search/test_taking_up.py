@@ -133,7 +133,7 @@ def test_a_limit_is_raised_by_resuming(cli: Cli) -> None:
         record = store.run(run)
 
     assert refused.code == 2 and "--iterations" in refused.err
-    assert (more.code, more.document["status"], more.document["stop_reason"]) == (0, "finished", "1 iterations done")
+    assert (more.code, more.document["status"], more.document["stop_reason"]) == (0, "finished", "1 iteration done")
     assert record.budgets == {"iterations": 1, "cost_usd": "2.50", "xpu_hours": 7.0}
     assert record.options["settings"]["max_cost_usd"] == "2.50"
     assert cli("resume", run, "--max-minutes", "0").code == 2
