@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import socket
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from policies.monty_runner import MontyRunner
 
 _DAEMONS = frozenset({"cluster", "bare_cluster", "all_workers"})
 _LOOPBACK = ("127.", "::1", "localhost", "/")
@@ -37,3 +41,13 @@ def no_home(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the developer's own settings leaks into a test."""
     for name in ("CCL_SEARCH_HOME", "CCL_SEARCH_STORE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="module")
+def monty() -> Iterator[MontyRunner]:
+    """The sandbox that policies run in by default."""
+    from policies.monty_runner import MontyRunner
+
+    runner = MontyRunner()
+    yield runner
+    runner.close()

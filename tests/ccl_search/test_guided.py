@@ -17,7 +17,6 @@ from ccl_search.proposers.guided.envelope import estimate
 from ccl_search.proposers.guided.setting import Setting
 from ccl_search.proposers.samplers import GridProposer, RandomProposer
 from ccl_search.proposers.tpe import TpeProposer
-from policies.factory import create_runner
 from policies.runner import PolicyRunner
 from runs import space as space_module
 from runs.expressions import parse
@@ -30,13 +29,6 @@ GUIDED = Path(__file__).resolve().parents[2] / "ccl_search" / "proposers" / "gui
 @pytest.fixture(scope="module")
 def problem() -> Problem:
     return resolve(ProblemSource(workload="wl6", environment="perlmutter-a100-32", framework="megatron-lm"))
-
-
-@pytest.fixture(scope="module")
-def runner() -> Any:
-    found = create_runner("monty")
-    yield found
-    found.close()
 
 
 def context(problem: Problem, history: tuple[TrialView, ...], space: ConfigSpace | None = None) -> ProposalContext:
@@ -76,16 +68,16 @@ def trial(number: int, problem: Problem, exposed: float, bubble: float, **change
     return TrialView(number, TrialState.SUCCEEDED, full, metrics, -step)
 
 
-def proposed(problem: Problem, runner: PolicyRunner, *history: TrialView) -> Config:
+def proposed(problem: Problem, monty: PolicyRunner, *history: TrialView) -> Config:
     proposal = GuidedProposer().propose(context(problem, history))
-    return runner.evaluate(proposal.source, problem.workload_input, problem.environment_input)
+    return monty.evaluate(proposal.source, problem.workload_input, problem.environment_input)
 
 
 def test_a_bubble_is_answered_with_the_pipeline_and_communication_with_the_groups(
-    problem: Problem, runner: PolicyRunner
+    problem: Problem, monty: PolicyRunner
 ) -> None:
-    bubbly = proposed(problem, runner, trial(0, problem, exposed=0.05, bubble=1.5))
-    chatty = proposed(problem, runner, trial(0, problem, exposed=1.5, bubble=0.05))
+    bubbly = proposed(problem, monty, trial(0, problem, exposed=0.05, bubble=1.5))
+    chatty = proposed(problem, monty, trial(0, problem, exposed=1.5, bubble=0.05))
 
     start = trial(0, problem, 0, 0).config or {}
     setting = Setting.of(problem.workload_input, problem.environment_input)
@@ -97,10 +89,10 @@ def test_a_bubble_is_answered_with_the_pipeline_and_communication_with_the_group
     assert by_bubble.bubble < by_chatter.bubble
 
 
-def test_what_ran_out_of_memory_is_not_followed_by_what_needs_more(problem: Problem, runner: PolicyRunner) -> None:
-    first = proposed(problem, runner, trial(0, problem, exposed=0.3, bubble=0.3))
+def test_what_ran_out_of_memory_is_not_followed_by_what_needs_more(problem: Problem, monty: PolicyRunner) -> None:
+    first = proposed(problem, monty, trial(0, problem, exposed=0.3, bubble=0.3))
     refused = TrialView(1, TrialState.PRUNED, first, failure=FailureClass.PREDICTED_OOM, evidence="memory")
-    second = proposed(problem, runner, trial(0, problem, exposed=0.3, bubble=0.3), refused)
+    second = proposed(problem, monty, trial(0, problem, exposed=0.3, bubble=0.3), refused)
 
     setting = Setting.of(problem.workload_input, problem.environment_input)
     assert estimate(second, setting).memory_gb < estimate(first, setting).memory_gb
@@ -114,7 +106,7 @@ def test_the_same_history_gives_the_same_policy(problem: Problem) -> None:
     assert len(texts) == 1
 
 
-def test_it_never_repeats_and_ends_when_all_is_tried(problem: Problem, runner: PolicyRunner) -> None:
+def test_it_never_repeats_and_ends_when_all_is_tried(problem: Problem, monty: PolicyRunner) -> None:
     space = ConfigSpace.from_dict(
         {"knobs": [{"key": "tp", "type": "int", "choices": [1, 2, 4]}], "world_size": "tp"}, "small"
     )
@@ -122,7 +114,7 @@ def test_it_never_repeats_and_ends_when_all_is_tried(problem: Problem, runner: P
     for number in range(3):
         proposal = GuidedProposer().propose(context(problem, history, space))
         inputs = {**problem.workload_input, "config_space": [knob.as_dict() for knob in space.knobs]}
-        found = runner.evaluate(proposal.source, inputs, problem.environment_input)
+        found = monty.evaluate(proposal.source, inputs, problem.environment_input)
         assert found not in [t.config for t in history]
         metrics = {"avg_step_time": 1.0 / found["tp"]}
         history += (TrialView(number, TrialState.SUCCEEDED, found, metrics, -metrics["avg_step_time"]),)
@@ -131,11 +123,11 @@ def test_it_never_repeats_and_ends_when_all_is_tried(problem: Problem, runner: P
         GuidedProposer().propose(context(problem, history, space))
 
 
-def test_its_policy_stays_valid_on_half_and_double_the_machines(problem: Problem, runner: PolicyRunner) -> None:
+def test_its_policy_stays_valid_on_half_and_double_the_machines(problem: Problem, monty: PolicyRunner) -> None:
     proposal = GuidedProposer().propose(context(problem, (trial(0, problem, 0.4, 0.4),)))
     for factor in (0.5, 2):
         environment = {**problem.environment_input, "total_gpus": int(32 * factor)}
-        found = runner.evaluate(proposal.source, problem.workload_input, environment)
+        found = monty.evaluate(proposal.source, problem.workload_input, environment)
         assert problem.space.world_size(found, problem.workload_input, environment) <= environment["total_gpus"]
 
 
@@ -148,7 +140,7 @@ def test_it_knows_no_simulator() -> None:
 
 
 def test_of_a_space_with_very_many_configs_it_considers_more_than_a_corner(
-    problem: Problem, runner: PolicyRunner, monkeypatch: pytest.MonkeyPatch
+    problem: Problem, monty: PolicyRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choosing, "_MAX_CANDIDATES", 300)
     corner = Chooser.of(context(problem, ()))

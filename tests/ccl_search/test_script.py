@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ccl_search.problem import ProblemSource, resolve
+from ccl_search.problem import Problem, ProblemSource, resolve
 from ccl_search.proposers.base import Proposal
 from ccl_search.scripting import complete, parse_config
 from ccl_search.settings import SearchSettings
@@ -174,14 +174,16 @@ def test_a_knob_without_a_choice_that_asks_for_nothing_is_to_be_given() -> None:
         complete(space, {})
 
 
+def suggested(problem: Problem, **given: str) -> Suggestion:
+    """A config as a proposer suggests it."""
+    config, _ = complete(problem.space, given)
+    plan = problem.framework.plan(config, problem.workload, problem.environment)
+    return Suggestion(1, 1, config, plan, Proposal("def generate_config(workload, environment):\n    return {}\n"))
+
+
 def test_a_trial_on_a_real_target_keeps_its_command(tmp_path: Path) -> None:
     problem = resolve(ProblemSource(workload="wl4"))
-    config, _ = complete(problem.space, {"tp": "4", "dp": "4"})
-    plan = problem.framework.plan(config, problem.workload, problem.environment)
-    suggestion = Suggestion(
-        1, 1, config, plan, Proposal("def generate_config(workload, environment):\n    return {}\n")
-    )
-
+    suggestion = suggested(problem, tp="4", dp="4")
     dry = job_for(problem, SearchSettings(), "run", tmp_path / "dry", suggestion)
     told = {"framework": {"version": "0.2.2"}}
     real = job_for(problem, SearchSettings(target="cluster", extras=told), "run", tmp_path / "real", suggestion)
@@ -193,11 +195,7 @@ def test_a_trial_on_a_real_target_keeps_its_command(tmp_path: Path) -> None:
 
 def test_the_steps_that_a_program_is_told_are_part_of_the_record(tmp_path: Path) -> None:
     problem = resolve(ProblemSource(workload="wl4"))
-    config, _ = complete(problem.space, {"tp": "2", "dp": "2"})
-    plan = problem.framework.plan(config, problem.workload, problem.environment)
-    suggestion = Suggestion(
-        1, 1, config, plan, Proposal("def generate_config(workload, environment):\n    return {}\n")
-    )
+    suggestion = suggested(problem, tp="2", dp="2")
     job = job_for(problem, SearchSettings(target="local"), "run", tmp_path / "trial", suggestion)
 
     handle = common_handle("local", attempt_of(job), required_command(job))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,13 +20,6 @@ from policies.program import (
 from policies.runner import PolicyError
 from runs.errors import BadInputError
 from tests.policies.attacks import body
-
-
-@pytest.fixture(scope="module")
-def monty() -> Iterator[MontyRunner]:
-    runner = MontyRunner()
-    yield runner
-    runner.close()
 
 
 def test_the_hash_is_sha256_of_the_text() -> None:

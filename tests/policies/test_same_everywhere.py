@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,13 +18,6 @@ from tests.policies.styles import CHOICES_AND_HELPERS, RAISES_KEY_ERROR, STYLES
 from tests.reference import shared_path
 
 ECHO = "def generate_config(workload, environment):\n    return workload['echo']\n"
-
-
-@pytest.fixture(scope="module")
-def monty() -> Iterator[MontyRunner]:
-    runner = MontyRunner()
-    yield runner
-    runner.close()
 
 
 @pytest.fixture(scope="module")

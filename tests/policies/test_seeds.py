@@ -24,13 +24,6 @@ from tests.policies.readable import unexplained
 FRAMEWORKS = [name for name in frameworks.names() if name != "command"]
 
 
-@pytest.fixture(scope="module")
-def monty() -> Iterator[MontyRunner]:
-    runner = MontyRunner()
-    yield runner
-    runner.close()
-
-
 def inputs(what: Workload, where: Environment, space: ConfigSpace) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a policy receives."""
     workload = {**what.policy_input(), "config_space": [knob.as_dict() for knob in space.knobs]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
 
@@ -27,17 +26,10 @@ SUBJECTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def runner() -> Iterator[PolicyRunner]:
-    made = create_runner("monty")
-    yield made
-    made.close()
-
-
 @pytest.mark.parametrize(("workload", "environment", "framework"), SUBJECTS)
 @pytest.mark.parametrize("needs_gb", [1.0, 500.0])
 def test_at_home_every_config_comes_out_as_it_was_chosen(
-    workload: str, environment: str, framework: str, needs_gb: float, runner: PolicyRunner
+    workload: str, environment: str, framework: str, needs_gb: float, monty: PolicyRunner
 ) -> None:
     """Whatever the memory estimate says: a search proposes configs, and its policies must give them."""
     problem = resolve(ProblemSource(workload=workload, environment=environment, framework=framework))
@@ -46,7 +38,7 @@ def test_at_home_every_config_comes_out_as_it_was_chosen(
 
     for config in configs[:: max(1, len(configs) // 40)]:
         source = policy_text(config, inputs[1], 'a reason with "quotes" and \\ strokes', problem.space, needs_gb)
-        assert runner.evaluate(source, *inputs) == config
+        assert monty.evaluate(source, *inputs) == config
 
 
 @pytest.mark.parametrize(("workload", "environment", "framework"), SUBJECTS[1:])
@@ -66,7 +58,7 @@ def test_every_function_says_what_it_takes_and_gives_and_full_python_agrees(
 
 @pytest.mark.parametrize(("workload", "environment", "framework"), SUBJECTS[:3])
 def test_elsewhere_nearly_all_configs_are_legal(
-    workload: str, environment: str, framework: str, runner: PolicyRunner
+    workload: str, environment: str, framework: str, monty: PolicyRunner
 ) -> None:
     problem = resolve(ProblemSource(workload=workload, environment=environment, framework=framework))
     inputs = problem.workload_input, problem.environment_input
@@ -75,12 +67,12 @@ def test_elsewhere_nearly_all_configs_are_legal(
 
     for config in configs[:: max(1, len(configs) // 4)]:
         source = policy_text(config, inputs[1], "why", problem.space, 10.0)
-        counts = lint(source, found, runner, sample=0).counts
+        counts = lint(source, found, monty, sample=0).counts
         assert counts["raises"] == 0
         assert counts["invalid"] <= 1, counts
 
 
-def test_a_cluster_twice_as_large_is_used_whole(runner: PolicyRunner) -> None:
+def test_a_cluster_twice_as_large_is_used_whole(monty: PolicyRunner) -> None:
     problem = resolve(ProblemSource(workload="wl4", environment="perlmutter-a100-16", framework="torchtitan"))
     larger = resolve(ProblemSource(workload="wl4", environment="perlmutter-a100-32", framework="torchtitan"))
     config = {
@@ -89,7 +81,7 @@ def test_a_cluster_twice_as_large_is_used_whole(runner: PolicyRunner) -> None:
     }  # fmt: skip
     source = policy_text(config, problem.environment_input, "why", problem.space, 10.0)
 
-    found = runner.evaluate(source, larger.workload_input, larger.environment_input)
+    found = monty.evaluate(source, larger.workload_input, larger.environment_input)
 
     assert larger.space.violations(found, larger.workload_input, larger.environment_input) == []
     assert found["tp"] * found["cp"] * found["pp"] * found["dp"] == 32
@@ -99,7 +91,7 @@ def test_a_cluster_twice_as_large_is_used_whole(runner: PolicyRunner) -> None:
 
 
 @pytest.mark.shared
-def test_recorded_inputs_of_other_searches_get_a_config_of_their_own_space(runner: PolicyRunner) -> None:
+def test_recorded_inputs_of_other_searches_get_a_config_of_their_own_space(monty: PolicyRunner) -> None:
     """Inputs as published searches gave them to their policies: other knobs, unset facts, other clusters."""
     import json
 
@@ -110,5 +102,5 @@ def test_recorded_inputs_of_other_searches_get_a_config_of_their_own_space(runne
 
     for name, inputs in golden["inputs"].items():
         told = [{k: v for k, v in inputs[part].items() if v is not None} for part in ("workload", "environment")]
-        found = check_inputs(source, told[0], told[1], runner)
+        found = check_inputs(source, told[0], told[1], monty)
         assert found.outcome == "valid", (name, found.reason)

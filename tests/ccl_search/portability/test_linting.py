@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from ccl_search.portability.cases import Case, Home, cases
 from ccl_search.portability.checking import check_inputs, lint
 from launchers import frameworks
-from policies.factory import create_runner
 from policies.runner import PolicyRunner
 from policies.seeds import seed_policy
 from runs import catalogue
@@ -28,13 +26,6 @@ CARELESS = CONSTANT.replace("    return", "    memory = environment['gpu_memory_
 FIRST_CHOICES = """def generate_config(workload, environment):
     return {knob["key"]: knob["choices"][0] for knob in workload["config_space"]}
 """
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[PolicyRunner]:
-    made = create_runner("monty")
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +49,8 @@ def test_the_cases_are_all_bundled_clusters_and_the_perturbations(found: tuple[C
     assert len(names) == len(set(names))
 
 
-def test_a_constant_policy_is_called_one(found: tuple[Case, ...], runner: PolicyRunner) -> None:
-    report = lint(CONSTANT, found, runner, sample=0)
+def test_a_constant_policy_is_called_one(found: tuple[Case, ...], monty: PolicyRunner) -> None:
+    report = lint(CONSTANT, found, monty, sample=0)
 
     by_name = {result.case: result for result in report.results}
     assert report.constant
@@ -69,29 +60,29 @@ def test_a_constant_policy_is_called_one(found: tuple[Case, ...], runner: Policy
     assert report.counts["valid"] + report.counts["invalid"] + report.counts["impossible"] == len(report.results)
 
 
-def test_a_policy_that_needs_a_fact_raises_without_it(found: tuple[Case, ...], runner: PolicyRunner) -> None:
-    report = lint(CARELESS, found, runner, sample=0)
+def test_a_policy_that_needs_a_fact_raises_without_it(found: tuple[Case, ...], monty: PolicyRunner) -> None:
+    report = lint(CARELESS, found, monty, sample=0)
 
     raising = [result for result in report.results if result.outcome == "raises"]
     assert [result.case for result in raising] == ["gpu_memory_gb unset"]
     assert "KeyError" in raising[0].reason
 
 
-def test_the_seed_policy_follows_the_cluster(found: tuple[Case, ...], runner: PolicyRunner) -> None:
-    report = lint(seed_policy("torchtitan"), found, runner, sample=0)
+def test_the_seed_policy_follows_the_cluster(found: tuple[Case, ...], monty: PolicyRunner) -> None:
+    report = lint(seed_policy("torchtitan"), found, monty, sample=0)
 
     assert not report.constant
     assert report.counts["raises"] == 0
     assert report.share > 0.9
 
 
-def test_losses_are_against_the_best_of_what_was_predicted(found: tuple[Case, ...], runner: PolicyRunner) -> None:
+def test_losses_are_against_the_best_of_what_was_predicted(found: tuple[Case, ...], monty: PolicyRunner) -> None:
     few = [case for case in found if case.name in ("half (8 devices)", "3 nodes (12 devices)")]
-    seed = lint(seed_policy("torchtitan"), few, runner, sample=2)
+    seed = lint(seed_policy("torchtitan"), few, monty, sample=2)
     best = next(result.best_known for result in seed.results if result.case == "half (8 devices)")
     assert best is not None
     source = f"def generate_config(workload, environment):\n    return {best!r}\n"
-    again = lint(source, few[:1], runner, sample=1)
+    again = lint(source, few[:1], monty, sample=1)
 
     assert set(seed.sampled) == {case.name for case in few}
     assert all(loss >= 0 for loss in seed.losses.values())
@@ -159,34 +150,34 @@ def test_the_users_bounds_on_knobs_hold_on_other_clusters_too(cli: Cli, tmp_path
     assert report["sampled"]
 
 
-def test_where_nothing_fits_no_policy_is_to_blame(runner: PolicyRunner) -> None:
+def test_where_nothing_fits_no_policy_is_to_blame(monty: PolicyRunner) -> None:
     """wl7 has 235 billion parameters: 4 TB of state and more, which 3 nodes of 4 A100 (0.5 TB) cannot hold."""
     framework = frameworks.get("torchtitan")
     where = catalogue.with_framework(catalogue.environment("perlmutter-a100-256"), framework.name, framework.version)
     few = [case for case in cases(Home(catalogue.workload("wl7"), where, framework)) if case.name.startswith("3 nodes")]
 
     for source in (CONSTANT, FIRST_CHOICES, "def generate_config(workload, environment):\n    return 1 / 0\n"):
-        report = lint(source, few, runner, sample=1)
+        report = lint(source, few, monty, sample=1)
         assert report.counts["impossible"] == 1
         assert report.sampled == ()
         assert report.value is None
 
 
 @pytest.mark.shared
-def test_recorded_inputs_of_other_searches_can_be_linted(runner: PolicyRunner) -> None:
+def test_recorded_inputs_of_other_searches_can_be_linted(monty: PolicyRunner) -> None:
     golden: dict[str, Any] = json.loads(shared_path("data/policy_golden.json").read_text(encoding="utf-8"))
 
     for name, inputs in golden["inputs"].items():
         workload, environment = inputs["workload"], inputs["environment"]
-        given = check_inputs(FIRST_CHOICES, workload, environment, runner)
+        given = check_inputs(FIRST_CHOICES, workload, environment, monty)
         assert given.outcome == "valid", (name, given.reason)
         told = [{key: value for key, value in facts.items() if value is not None} for facts in (workload, environment)]
-        seed = check_inputs(seed_policy("torchtitan"), told[0], told[1], runner)
+        seed = check_inputs(seed_policy("torchtitan"), told[0], told[1], monty)
         assert seed.outcome in ("valid", "invalid"), (name, seed.reason)
 
 
 @pytest.mark.shared
-def test_a_recorded_config_taken_verbatim_is_valid_at_home_and_not_everywhere(runner: PolicyRunner) -> None:
+def test_a_recorded_config_taken_verbatim_is_valid_at_home_and_not_everywhere(monty: PolicyRunner) -> None:
     """Recorded facts: proposals stayed inside their own spaces; taken to other inputs, configs often do not fit."""
     golden: dict[str, Any] = json.loads(shared_path("data/policy_golden.json").read_text(encoding="utf-8"))
     at_home, elsewhere = [], []
@@ -194,7 +185,7 @@ def test_a_recorded_config_taken_verbatim_is_valid_at_home_and_not_everywhere(ru
     for run, config in last.items():
         source = f"def generate_config(workload, environment):\n    return {config!r}\n"
         for name, inputs in golden["inputs"].items():
-            result = check_inputs(source, inputs["workload"], inputs["environment"], runner)
+            result = check_inputs(source, inputs["workload"], inputs["environment"], monty)
             (at_home if name == run else elsewhere).append(result.outcome)
 
     assert at_home.count("valid") >= len(at_home) - 1
