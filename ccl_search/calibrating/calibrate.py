@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,10 @@ from ccl_search.calibrating import validation
 from ccl_search.calibrating.files import CalibrationFile, check_name
 from ccl_search.calibrating.fitting import Anchors, Model, fit
 from ccl_search.calibrating.measurements import Measurements, replicate_spread
-from ccl_search.calibrating.parameters import PARAMETERS, Point, calibration
+from ccl_search.calibrating.parameters import PARAMETERS, Point, calibration, link_costs
 
 if TYPE_CHECKING:
+    from backends.calibration import Calibration
     from ccl_search.calibrating.parameters import Vector
     from ccl_search.calibrating.validation import Errors
 
@@ -47,10 +48,14 @@ class Fitted:
 
 
 def fitted(
-    model: Model, measured: Vector, repeats: int = validation.REPEATS, seed: int = 0, overhead: bool = True
-) -> Fitted:
-    """Fit `model` to `measured` (n,) times in seconds and cross-validate the fit; without `overhead`, no constant."""
-    anchors = Anchors(model, overhead)
+    model: Model, measured: Vector, repeats: int = validation.REPEATS, seed: int = 0, overhead: bool = True,
+    kept: Mapping[int, float] | None = None,
+) -> Fitted:  # fmt: skip
+    """Fit `model` to `measured` (n,) times in seconds and cross-validate the fit.
+
+    Without `overhead` no constant is added. `kept` are costs by place that are not fitted (see `fitting.Anchors`).
+    """
+    anchors = Anchors(model, overhead, kept or {})
     everything = range(len(measured))
     point = fit(anchors, measured, everything)
     inside = np.array([[model.seconds(index, point.costs) + point.overhead_s for index in everything]])
@@ -71,8 +76,11 @@ def calibrate(
     repeats: int = validation.REPEATS,
     seed: int = 0,
     notice: Callable[[str], None] = lambda _: None,
+    links: Sequence[Calibration] = (),
 ) -> CalibrationFile:
     """Fit the built-in simulator to `measurements`, as a calibration called `name`; `notice` hears of doubts.
+
+    Where `links` are given, bandwidths and latencies are theirs (the geometric mean of several) and not fitted.
 
     Raises:
         BadInputError: the name is unusable, or there are too few distinct configs.
@@ -88,9 +96,11 @@ def calibrate(
         listed = ", ".join(measurements.stacks)
         notice(f"one calibration for {len(measurements.stacks)} software stacks ({listed}); --where picks one")
     measured = np.array([config.median for config in measurements.configs])
-    found = fitted(SimulatedSteps(measurements.configs), measured, repeats, seed)
+    kept = link_costs(links) if links else None
+    found = fitted(SimulatedSteps(measurements.configs), measured, repeats, seed, kept=kept)
     provenance = {
         **measurements.provenance(),
+        **({"links_of": [each.name for each in links]} if links else {}),
         "product_version": version(),
         "backend": BACKEND,
         "backend_version": VERSION,

@@ -8,7 +8,7 @@ share what the simulator said at an anchor, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -53,11 +53,13 @@ class Model(Protocol):
 class Anchors:
     """What the model says at anchors: time and slopes by cost, kept for each measurement.
 
-    `overhead`: whether a constant may be added to every time, as the overhead of a step is.
+    `overhead`: whether a constant may be added to every time, as the overhead of a step is. `kept`: costs by place
+    that are known from elsewhere and not fitted.
     """
 
     model: Model
     overhead: bool = True
+    kept: Mapping[int, float] = field(default_factory=dict)
     _known: dict[tuple[tuple[int, ...], int], tuple[float, Vector]] = field(default_factory=dict)
 
     def at(self, anchor: tuple[int, ...], indices: Sequence[int]) -> tuple[Vector, Vector]:
@@ -68,10 +70,10 @@ class Anchors:
 
     def _learn(self, anchor: tuple[int, ...], indices: Sequence[int]) -> None:
         """Forward differences; one cost at a time for all measurements, which then share one network."""
-        costs = costs_of(anchor)
+        costs = self.costs(anchor)
         times = {index: self.model.seconds(index, costs) for index in indices}
         slopes = {index: np.zeros(SIZE) for index in indices}
-        for place in range(SIZE):
+        for place in (place for place in range(SIZE) if place not in self.kept):
             moved = costs.copy()
             moved[place] *= 1 + _STEP
             for index in indices:
@@ -79,10 +81,11 @@ class Anchors:
         for index in indices:
             self._known[anchor, index] = times[index], slopes[index]
 
-
-def costs_of(anchor: Sequence[int]) -> Vector:
-    """The costs of a lattice point."""
-    return np.exp(LATTICE * np.array(anchor, dtype=float))
+    def costs(self, anchor: Sequence[int]) -> Vector:
+        """The costs of a lattice point, with those that are kept."""
+        costs: Vector = np.exp(LATTICE * np.array(anchor, dtype=float))
+        costs[list(self.kept)] = list(self.kept.values())
+        return costs
 
 
 def fit(anchors: Anchors, measured: Vector, indices: Sequence[int]) -> Point:
@@ -93,39 +96,41 @@ def fit(anchors: Anchors, measured: Vector, indices: Sequence[int]) -> Point:
     """
     known = measured[list(indices)]
     anchor = (0,) * SIZE
-    state = np.append(np.zeros(SIZE), 0.1 if anchors.overhead else 0.0)
+    state = np.append(np.log(anchors.costs(anchor)), 0.1 if anchors.overhead else 0.0)
     best: tuple[float, Vector] | None = None
     visited: set[tuple[int, ...]] = set()
     while anchor not in visited and len(visited) < _ROUNDS:
         visited.add(anchor)
-        linear = _Linear(*anchors.at(anchor, indices), anchor, known, MOST_OVERHEAD if anchors.overhead else 0.0)
+        linear = _Linear(anchors, anchor, indices, known)
         state = linear.minimise(state)
         costs = np.exp(state[:-1])
         times = np.array([anchors.model.seconds(index, costs) for index in indices])
         value = linear.objective(state, times)
         if best is None or value < best[0]:
             best = value, state
-        anchor = _nearest(state, anchor)
+        anchor = _nearest(state, anchor, anchors.kept)
     assert best is not None
     return Point(np.exp(best[1][:-1]), float(np.median(known) * best[1][-1] ** 2))
 
 
-def _nearest(state: Vector, anchor: tuple[int, ...]) -> tuple[int, ...]:
+def _nearest(state: Vector, anchor: tuple[int, ...], kept: Mapping[int, float]) -> tuple[int, ...]:
     """The lattice point near `state`; a coordinate leaves its old place only for more than 0.7 of a step."""
     moved = state[:-1] / LATTICE - np.array(anchor)
+    moved[list(kept)] = 0.0
     return tuple(old + (round(by) if abs(by) > _STAY else 0) for old, by in zip(anchor, moved.tolist(), strict=True))
 
 
 class _Linear:
     """The least-squares problem at one anchor. State: logarithms of costs, then the root of the overhead's share."""
 
-    def __init__(
-        self, times: Vector, slopes: Vector, anchor: tuple[int, ...], known: Vector, most_overhead: float
-    ) -> None:
-        self.most_overhead = most_overhead
-        self.times, self.slopes, self.known = times, slopes, known
-        self.middle = LATTICE * np.array(anchor, dtype=float)
-        self.unit = float(np.median(known))
+    def __init__(self, anchors: Anchors, anchor: tuple[int, ...], indices: Sequence[int], known: Vector) -> None:
+        self.times, self.slopes = anchors.at(anchor, indices)
+        self.known, self.unit = known, float(np.median(known))
+        self.middle = np.log(anchors.costs(anchor))
+        reach = np.full(SIZE, 1.5 * LATTICE)
+        reach[list(anchors.kept)] = 0.0
+        self.low, self.high = np.maximum(self.middle - reach, _LEAST), np.minimum(self.middle + reach, LIMIT)
+        self.most_overhead = MOST_OVERHEAD if anchors.overhead else 0.0
 
     def minimise(self, start: Vector) -> Vector:
         """Levenberg-Marquardt (Marquardt 1963) with Huber weights, within one and a half lattice steps."""
@@ -175,6 +180,4 @@ class _Linear:
         return np.diag([*[float(np.log(PRIORS[each.kind])) ** -2 for each in PARAMETERS], OVERHEAD_PRIOR**-2])
 
     def _inside(self, state: Vector) -> Vector:
-        reach = 1.5 * LATTICE
-        low, high = np.maximum(self.middle - reach, _LEAST), np.minimum(self.middle + reach, LIMIT)
-        return np.append(np.clip(state[:-1], low, high), np.clip(state[-1], 0.0, self.most_overhead))
+        return np.append(np.clip(state[:-1], self.low, self.high), np.clip(state[-1], 0.0, self.most_overhead))

@@ -14,7 +14,7 @@ from ccl_search.calibrating import nccl_tests, validation
 from ccl_search.calibrating.calibrate import fitted
 from ccl_search.calibrating.files import CalibrationFile, check_name
 from ccl_search.calibrating.measurements import LEAST, Spread
-from ccl_search.calibrating.parameters import PARAMETERS, Point, calibration
+from ccl_search.calibrating.parameters import LINKS, Point, calibration
 from runs import catalogue
 from runs.environment import Environment
 from runs.errors import BadInputError
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ccl_search.calibrating.parameters import Vector
 
 OF = "collective times"
-_LINKS = tuple(place for place, each in enumerate(PARAMETERS) if each.kind in ("bandwidth", "latency"))
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class SimulatedCollectives:
         """See `fitting.Model`."""
         from backends.dry_run import network_for
 
-        key = (index, *(float(costs[place]) for place in _LINKS))
+        key = (index, *(float(costs[place]) for place in LINKS))
         if key not in self._known:
             one = self._measured[index]
             network = network_for(one.environment, calibration("links", Point(costs)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Literal
 
 from backends.calibration import Calibration
@@ -45,6 +47,8 @@ PARAMETERS = (
 """Operation classes in three groups (products, attention, bound by memory), two link classes, host launches."""
 
 SIZE = len(PARAMETERS)
+LINKS = tuple(place for place, each in enumerate(PARAMETERS) if each.kind in ("bandwidth", "latency"))
+"""Places of the link classes' parameters."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,17 @@ class Point:
 
     costs: Vector
     overhead_s: float = 0.0
+
+
+def link_costs(found: Sequence[Calibration]) -> dict[int, float]:
+    """The costs of the link classes by place: those of a calibration, of several their geometric mean."""
+    costs = {}
+    for place in LINKS:
+        kind, scaled = PARAMETERS[place].kind, PARAMETERS[place].scales[0]
+        factors = [(each.latency if kind == "latency" else each.bandwidth).get(scaled, 1.0) for each in found]
+        mean = geometric_mean(factors)
+        costs[place] = mean if kind == "latency" else 1 / mean
+    return costs
 
 
 def calibration(name: str, point: Point, source: str = "") -> Calibration:

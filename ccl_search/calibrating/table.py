@@ -18,7 +18,7 @@ from runs import catalogue
 from runs.environment import Environment
 from runs.errors import BadInputError
 from runs.plan import ParallelPlan
-from runs.workload import Workload
+from runs.workload import ModelArchitecture, Workload
 
 REQUIRED = ("framework", "step_time_s", "micro_batch_size")
 COUNTS = ("tp", "pp", "dp", "dp_shard", "dp_replicate", "ep", "cp", "zero_stage", "micro_batch_size")
@@ -182,11 +182,24 @@ def _workload(row: _Row) -> Workload:
         raise BadInputError(f"{row.place}: {base.name} is no training workload", "only training steps are calibrated")
     batch = row.count("global_batch_size") if row.get("global_batch_size") or not base.batch_size else base.batch_size
     length = row.count("seq_len") if row.get("seq_len") or not base.seq_len else base.seq_len
-    tied = row.flag("tied_embeddings")
-    model = base.model if tied is None else replace(base.model, tied_embeddings=tied)
     return replace(
-        base, model=model, batch_size=batch, seq_len=length, precision=row.get("precision") or base.precision
+        base,
+        model=_model(row, base.model),
+        batch_size=batch,
+        seq_len=length,
+        precision=row.get("precision") or base.precision,
     )
+
+
+def _model(row: _Row, model: ModelArchitecture) -> ModelArchitecture:
+    """`model` with the table that really ran: shared with the head or not, padded to more words."""
+    if (tied := row.flag("tied_embeddings")) is not None:
+        model = replace(model, tied_embeddings=tied)
+    if row.get("vocab_size"):
+        if not (words := row.count("vocab_size")):
+            raise BadInputError(f"{row.place}: vocab_size is 0", _HINT)
+        model = replace(model, vocab_size=words)
+    return model
 
 
 def _config(row: _Row, workload: Workload) -> dict[str, Any]:

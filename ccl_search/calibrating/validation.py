@@ -85,11 +85,12 @@ def held_out(anchors: Anchors, measured: Vector, repeats: int = REPEATS, seed: i
     found = np.zeros((repeats, count))
     for repeat in range(repeats):
         for fold in folds(count, seed + repeat):
-            found[repeat, fold] = _predict(anchors, measured, fold)
+            found[repeat, fold] = predict(anchors, measured, fold)
     return found
 
 
-def _predict(anchors: Anchors, measured: Vector, fold: Sequence[int]) -> list[float]:
+def predict(anchors: Anchors, measured: Vector, fold: Sequence[int]) -> list[float]:
+    """Seconds of the measurements in `fold` by the fit to all others."""
     kept = [index for index in range(len(measured)) if index not in set(fold)]
     point = fit(anchors, measured, kept)
     return [anchors.model.seconds(index, point.costs) + point.overhead_s for index in fold]

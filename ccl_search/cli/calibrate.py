@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +33,14 @@ Where = Annotated[
     list[str] | None,
     typer.Option("--where", help="Use rows that match COLUMN=PATTERN only; repeat for several (CSV only)."),
 ]
+Links = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--links",
+        help="Keep the bandwidths and latencies of this calibration of the same cluster (a name or a file) instead of "
+        "fitting them; repeat for the geometric mean of several.",
+    ),
+]
 Repeats = Annotated[int, typer.Option(min=1, help="Repeats of the 5-fold cross-validation.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of folds and bootstrap.")]
 ListFlag = Annotated[bool, typer.Option("--list", help="List the calibrations there are, and fit nothing.")]
@@ -42,6 +51,7 @@ def calibrate(
     name: Name = None,
     environment: Environment = None,
     where: Where = None,
+    links: Links = None,
     repeats: Repeats = 5,
     seed: Seed = 0,
     list_: ListFlag = False,
@@ -63,7 +73,8 @@ def calibrate(
     if not source or name is None:
         raise BadInputError("--from and --name are needed", "as --from trials.csv --name my-cluster; or give --list")
     files.check_name(name)
-    found = _fitted(source, name, environment, tuple(where or ()), home, repeats, seed)
+    rules = _Rules(environment, tuple(where or ()), tuple(links or ()), repeats, seed)
+    found = _fitted(source, name, rules, home)
     path = files.save(found, home)
     if as_json:
         print_json({**found.as_dict(), "path": str(path)})
@@ -71,15 +82,19 @@ def calibrate(
         _show(found, path)
 
 
-def _fitted(
-    sources: list[str],
-    name: str,
-    environment: str | None,
-    where: tuple[str, ...],
-    home: str | None,
-    repeats: int,
-    seed: int,
-) -> CalibrationFile:
+@dataclass(frozen=True)
+class _Rules:
+    """What the options of a fit say: which rows, whose links, how often and how it is cross-validated."""
+
+    environment: str | None
+    where: tuple[str, ...]
+    links: tuple[str, ...]
+    repeats: int
+    seed: int
+
+
+def _fitted(sources: list[str], name: str, rules: _Rules, home: str | None) -> CalibrationFile:
+    from ccl_search.calibrating import files
     from ccl_search.calibrating.calibrate import calibrate as fit
     from ccl_search.calibrating.links import calibrate_links
     from runs.errors import BadInputError
@@ -89,14 +104,19 @@ def _fitted(
 
     of_links = [_is_nccl(source) for source in sources]
     if all(of_links):
-        if where:
+        if rules.where:
             raise BadInputError("--where is for CSV files", "leave out the files of nccl-tests that are not wanted")
-        return calibrate_links([Path(source) for source in sources], environment, name, repeats, seed, notice)
+        if rules.links:
+            raise BadInputError("--links is for step times", "nccl-tests show the links: nothing else would be fitted")
+        paths = [Path(source) for source in sources]
+        return calibrate_links(paths, rules.environment, name, rules.repeats, rules.seed, notice)
     if len(sources) > 1:
         raise BadInputError(
             f"--from {sources[1]}: several sources are for nccl-tests output", "name one run or one CSV file"
         )
-    return fit(_read(sources[0], environment, where, home), name, repeats, seed, notice)
+    links = [files.find(each, home) for each in rules.links]
+    measured = _read(sources[0], rules.environment, rules.where, home)
+    return fit(measured, name, rules.repeats, rules.seed, notice, links)
 
 
 def _is_nccl(source: str) -> bool:
@@ -150,6 +170,8 @@ def _show(found: CalibrationFile, path: Path) -> None:
     out.print(text, soft_wrap=True, markup=False)
     for test in found.provenance.get("tests", ()):
         out.print(test, soft_wrap=True, markup=False)
+    if links := found.provenance.get("links_of"):
+        out.print(f"links kept from {', '.join(links)}", soft_wrap=True, markup=False)
     for reason, rows in dropped.items():
         out.print(f"dropped {len(rows)}: {reason}", soft_wrap=True, markup=False)
     _print_factors(found)

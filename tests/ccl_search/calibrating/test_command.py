@@ -38,6 +38,20 @@ def _fit(cli: Cli, source: str, *more: str) -> Result:
     return cli("calibrate", "--from", source, "--name", "mine", "--repeats", "1", *more)
 
 
+def test_links_of_another_calibration_are_kept_and_named(cli: Cli, slow_links: Path, tmp_path: Path) -> None:
+    known = tmp_path / "known.yaml"
+    known.write_text("format: 1\nname: known\nfactors: {bandwidth: {inter_node: 0.4}, latency: {intra_node: 1.5}}\n")
+    found = _fit(cli, str(slow_links), "--links", str(known), "--json")
+    assert found.code == 0, found.err
+    factors = found.document["factors"]
+    assert factors["bandwidth"] == pytest.approx({"intra_node": 1.0, "inter_node": 0.4})
+    assert factors["latency"] == pytest.approx({"intra_node": 1.5, "inter_node": 1.0})
+    assert found.document["provenance"]["links_of"] == ["known"]
+    missing = _fit(cli, str(slow_links), "--links", "nowhere")
+    assert missing.code == 2
+    assert "no calibration is called 'nowhere'" in missing.err.splitlines()[0]
+
+
 @pytest.mark.slow
 def test_a_known_cluster_is_found_stored_and_used(cli: Cli, slow_links: Path, tmp_path: Path) -> None:
     found = _fit(cli, str(slow_links), "--json")

@@ -9,8 +9,8 @@ import pytest
 
 from ccl_search.calibrating.calibrate import fitted
 from ccl_search.calibrating.fitting import Anchors, fit
-from ccl_search.calibrating.parameters import PARAMETERS, SIZE, Point, calibration
-from ccl_search.calibrating.validation import errors, folds, held_out, spearman
+from ccl_search.calibrating.parameters import LINKS, PARAMETERS, SIZE, Point, calibration, link_costs
+from ccl_search.calibrating.validation import errors, folds, held_out, predict, spearman
 from tests.ccl_search.calibrating.machine import SyntheticMachine
 
 TRUE = np.array([1.5, 0.8, 2.0, 3.0, 4.0, 1.2, 0.7, 2.5])
@@ -121,3 +121,29 @@ def test_nothing_is_faster_than_its_hardware() -> None:
     assert max(factors.bandwidth.values()) <= 1.0  # the nominal bandwidth of a link
     assert factors.compute["gemm"] * 0.80 <= 1.0 + 1e-9  # the share of its peak that the model grants a product
     assert factors.compute["elementwise"] * 0.80 <= 1.0 + 1e-9  # and of the memory bandwidth
+
+
+def test_costs_known_from_elsewhere_are_kept_and_the_others_still_found() -> None:
+    machine = SyntheticMachine(60)
+    kept = link_costs([calibration("links", Point(TRUE))])
+    found = fit(Anchors(machine, kept=kept), machine.measured(TRUE), range(60))
+    assert {place: found.costs[place] for place in LINKS} == pytest.approx({place: TRUE[place] for place in LINKS})
+    others = [place for place in range(SIZE) if place not in LINKS]
+    assert found.costs[others] == pytest.approx(TRUE[others], rel=0.2)
+
+
+def test_kept_links_predict_what_no_other_measurement_shows() -> None:
+    machine = SyntheticMachine(24)
+    machine.loads[:, 2:, 4] = 0  # two configs alone use the links between nodes
+    measured, truth = machine.measured(TRUE), {4: float(TRUE[4])}
+    alone, known = (predict(Anchors(machine, kept=kept), measured, [0, 1]) for kept in ({}, truth))
+    assert known == pytest.approx(measured[:2], rel=0.2)
+    assert max(abs(np.log(known / measured[:2]))) < max(abs(np.log(alone / measured[:2])))
+
+
+def test_links_of_several_calibrations_are_their_geometric_mean() -> None:
+    ones = np.ones(SIZE)
+    slow, slower = ones.copy(), ones.copy()
+    slow[4], slower[4], slow[6], slower[6] = 2.0, 8.0, 1.0, 9.0
+    found = link_costs([calibration("a", Point(slow)), calibration("b", Point(slower))])
+    assert [found[place] for place in LINKS] == pytest.approx([1.0, 4.0, 1.0, 3.0])

@@ -136,6 +136,7 @@ def test_from_the_command_line(cli: Cli, files: list[Path], tmp_path: Path) -> N
     [
         (("--where", "a=b"), "--where is for CSV files"),
         (("--from", "trials.csv"), "several sources are for nccl-tests output"),
+        (("--links", "other"), "--links is for step times"),
     ],
 )
 def test_bad_usage_is_one_clear_line(cli: Cli, arguments: tuple[str, ...], word: str) -> None:

@@ -37,6 +37,15 @@ def test_the_batch_is_the_one_that_ran(tmp_path: Path) -> None:
     assert (found.configs[0].workload.batch_size, plan.dp, plan.num_microbatches) == (2, 2, 1)
 
 
+def test_the_table_that_really_ran_may_be_padded_and_shared(tmp_path: Path) -> None:
+    head = f"{HEAD},vocab_size,tied_embeddings"
+    found = read_table(_table(tmp_path, GOOD.format(1.0) + ",140800,true", GOOD.format(2.0) + ",,", head=head))
+    models = [config.workload.model for config in found.configs]
+    assert [(model.vocab_size, model.tied_embeddings) for model in models] == [(140800, True), (128256, False)]
+    with pytest.raises(BadInputError, match="line 2: vocab_size is 0"):
+        read_table(_table(tmp_path, GOOD.format(1.0) + ",0,", head=head))
+
+
 def test_failures_and_cached_repeats_are_dropped_with_their_reason(tmp_path: Path) -> None:
     head = f"{HEAD},failure_category,repeat_of"
     rows = [
