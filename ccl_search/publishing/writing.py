@@ -120,7 +120,7 @@ def _write(
     for entry in found:
         packed += _write_entry(folder, entry, treatment)
     best = best_of(found)
-    _write_run(folder, store, run, found, best, objective, treatment)
+    _write_run(folder, run, found, best, objective, treatment)
     told = treatment.options.transcript and bool(calls) and not treatment.options.perturb
     if told:
         _write_transcript(folder, store, calls, treatment)
@@ -206,7 +206,6 @@ def _public_execution(execution: dict[str, Any], treatment: Treatment) -> Any:
 
 def _write_run(
     folder: _Folder,
-    store: Store,
     run: RunRecord,
     found: list[Entry],
     best: Entry | None,

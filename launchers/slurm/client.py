@@ -58,17 +58,6 @@ class SlurmClient:
             self.accounting = False
         return account_rows(done.out) if done.ok else None
 
-    def account_by_name(self, names: Sequence[str], since_days: int) -> list[AccountRow] | None:
-        """Jobs of the user with these names, as sacct knows them."""
-        if not self.accounting:
-            return None
-        fields = ",".join(ACCOUNTING_FIELDS)
-        when = ("-S", f"now-{since_days}days")
-        done = self._run("sacct", "-n", "-P", "-X", *when, "--name", ",".join(names), "-o", fields)
-        if any(text in done.err for text in _ACCOUNTING_OFF):
-            self.accounting = False
-        return account_rows(done.out) if done.ok else None
-
     def control(self, job_id: str) -> ControlRecord | None:
         """What the controller itself knows of a job; None where it does not answer or has forgotten it."""
         done = self._run("scontrol", "-o", "-d", "show", "job", job_id)

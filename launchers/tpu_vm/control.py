@@ -8,9 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-NODE_WAITS = frozenset({"CREATING", "STARTING", "RESTARTING", "REIMAGING", "REPAIRING", "UNHIDING", "UNKNOWN"})
 NODE_STOPPED = frozenset({"STOPPED", "STOPPING", "TERMINATED", "HIDING", "HIDDEN", "DELETING"})
-QUEUE_WAITS = frozenset({"CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "STATE_UNSPECIFIED", ""})
 QUEUE_SUSPENDED = frozenset({"SUSPENDING", "SUSPENDED"})
 
 

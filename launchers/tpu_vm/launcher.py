@@ -124,7 +124,7 @@ class TpuVmLauncher:
             current.end(self.clock(), FailureClass.CANCELLED, "cancelled")
         gone = self._let_go(current)
         state.save(folder, current)
-        if survivors and not gone and not self._is_gone(handle, current):
+        if survivors and not gone and not self._is_gone(current):
             told = "; ".join(f"worker {worker}: {text}" for worker, text in survivors.items())
             raise TargetUnavailableError(
                 f"{handle['name']} may still run on {current.slice_name}: {told}",
@@ -245,7 +245,7 @@ class TpuVmLauncher:
     def _lives_on(self, current: AttemptState) -> bool:
         return not current.slice_key or self.settings.lifetime == "run"
 
-    def _is_gone(self, handle: Handle, current: AttemptState) -> bool:
+    def _is_gone(self, current: AttemptState) -> bool:
         try:
             node = self.control.node(current.zone, current.slice_name)
         except ControlError:

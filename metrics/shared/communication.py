@@ -38,7 +38,7 @@ def _launch_or_window(lane: Lane) -> list[Work]:
     return work.by_rows(lane, work.step_rows(lane, launch))
 
 
-def _mean(values: list[float], lane: Lane, rule: Attribution, options: Options, empty: str) -> Answer:
+def _mean(values: list[float], lane: Lane, rule: Attribution, empty: str) -> Answer:
     if not values:
         return no(empty)
     missing = int((lane.kernels.launch == NEVER).sum()) if rule == "launch" else 0
@@ -54,12 +54,12 @@ def fraction(spec: MetricSpec, trace: Timeline, options: Options) -> MetricValue
             return no(answers.no_device_reason(trace))
         rule = rule_of(lane, options, whole_on_tpu=True)
         if options.variant == "sum_of_durations":
-            return _mean(_duration_shares(lane, rule), lane, rule, options, NO_KERNELS_IN_STEPS)
+            return _mean(_duration_shares(lane, rule), lane, rule, NO_KERNELS_IN_STEPS)
         shares = [
             100 * intervals.length(step.comm) / intervals.length(step.all)
             for step in steps_of(lane, rule, options) if len(step.all[0])
         ]  # fmt: skip
-        return _mean(shares, lane, rule, options, NO_KERNELS_IN_STEPS)
+        return _mean(shares, lane, rule, NO_KERNELS_IN_STEPS)
 
     return answers.over_lanes(spec, trace, options, answer)
 
@@ -88,7 +88,7 @@ def exposed(spec: MetricSpec, trace: Timeline, options: Options) -> MetricValue:
             return no(work.NO_STEPS)
         rule = rule_of(lane, options, whole_on_tpu=False)
         steps = steps_of(lane, rule, options)
-        return _mean([_exposed(step, options) * lane.tick_s for step in steps], lane, rule, options, "")
+        return _mean([_exposed(step, options) * lane.tick_s for step in steps], lane, rule, "")
 
     value = answers.over_lanes(spec, trace, options, answer)
     lanes = trace.device_lanes
@@ -119,7 +119,7 @@ def overlap(spec: MetricSpec, trace: Timeline, options: Options) -> MetricValue:
         if options.variant == "pooled_over_steps" and pairs:
             pooled[0] += lane.weight * sum(hidden for hidden, _ in pairs)
             pooled[1] += lane.weight * sum(total for _, total in pairs)
-        return _mean([100 * hidden / total for hidden, total in pairs], lane, rule, options, _no_communication(lane))
+        return _mean([100 * hidden / total for hidden, total in pairs], lane, rule, _no_communication(lane))
 
     value = answers.over_lanes(spec, trace, options, answer)
     return replace(value, value=100 * pooled[0] / pooled[1]) if pooled[1] else value

@@ -14,6 +14,7 @@ from metrics.tool import Answer, Options, no
 from metrics.traces.timeline import NEVER, Lane, StepKind, Timeline
 from runs.metric import MetricSpec, MetricValue
 
+VARIANTS = {"to_gpu_end": "until the last kernel that the iteration launched ends, not until its host span ends"}
 NOT_SERVING = "training trace or no serving span"
 UNTOLD = "inference trace without serving spans that tell prefill from decode"
 NO_DECODE = "no pure decode iteration in the capture (only {kinds})"

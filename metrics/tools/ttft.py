@@ -24,9 +24,7 @@ SPEC = MetricSpec(
     formats=("kineto",),
     phases=("inference", "serving"),
 )
-VARIANTS = {
-    "to_gpu_end": "until the last kernel that the iteration launched ends, not until its host span ends",
-}
+VARIANTS = latency.VARIANTS
 
 
 def compute(facts: CardFacts, trace: Timeline, options: Options) -> MetricValue:

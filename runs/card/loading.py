@@ -33,11 +33,6 @@ class LoadedCard:
     repairs: tuple[Repair, ...]
     findings: tuple[Finding, ...]
 
-    @property
-    def parses_strictly(self) -> bool:
-        """Whether the text was YAML without any repair."""
-        return not self.repairs
-
 
 def load_card(path: Path) -> LoadedCard:
     """Read the card file `path`; the file never changes.

@@ -60,11 +60,6 @@ def workload(name: str) -> Workload:
     return Workload(**{"name": name.lower(), "model": architecture, "seq_len": lengths, **entry})
 
 
-def device_names() -> tuple[str, ...]:
-    """Names of the bundled devices."""
-    return tuple(_table("devices"))
-
-
 def device(name: str) -> Device:
     """The bundled device `name`, which may be one of the spellings that workload cards use."""
     for key, entry in _table("devices").items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -46,7 +46,6 @@ class Chooser:
     setting: Setting
     candidates: list[Candidate]
     places: Floats
-    by_key: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, context: ProposalContext) -> Chooser:

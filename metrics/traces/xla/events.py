@@ -26,7 +26,6 @@ class Args(msgspec.Struct, gc=False):
     duration: Any = msgspec.field(default=None, name="device_duration_ps")
     flops: Any = msgspec.field(default=None, name="model_flops")
     accessed: Any = msgspec.field(default=None, name="bytes_accessed")
-    raw_accessed: Any = msgspec.field(default=None, name="raw_bytes_accessed")
     long_name: Any = None
     shape: Any = msgspec.field(default=None, name="shape_with_layout")
     memcpy: Any = msgspec.field(default=None, name="memcpy_details")

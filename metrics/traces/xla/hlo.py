@@ -15,17 +15,6 @@ _OPERAND = re.compile(r"%([\w.\-]+)\s*\)?\s*(?:,|\)|$)")
 _HOST_MEMORY = "S(5)"
 
 
-def shape_bytes(text: str) -> int | None:
-    """Bytes of the first shape in an HLO text (`f32[5,1024]{1,0}` is 20480), None when there is none or its type is
-    unknown.
-
-    Of a tuple, the first element: for `-start` operations that is the operand, for `all-gather-start` see
-    `tuple_bytes`.
-    """
-    sizes = all_shapes(text)
-    return sizes[0] if sizes else None
-
-
 def all_shapes(text: str) -> list[int]:
     """Bytes of every shape in the text whose element type is known, in order."""
     sizes = []
