@@ -25,13 +25,15 @@ from ccl_search.suggestion import Suggestion
 from ccl_search.targets import Target
 from launchers.base import Job
 from policies.runner import PolicyRunner
-from runs.errors import CclSearchError
+from runs.errors import CclSearchError, TargetUnavailableError
 from runs.metric import MetricValue
 from runs.objective import Objective
 from runs.trial import Execution, FailureClass, Fidelity, TrialState
 
 FINISHED = "finished"
 INTERRUPTED = "interrupted"
+BROKEN_AFTER = 5
+"""Trials in a row that the machines failed, after which a search on a real target stops and can be resumed."""
 
 
 @dataclass
@@ -62,6 +64,7 @@ class Search:
     _pending: Suggestion | None = None
     _left: list[Suggestion] | None = None
     _script: tuple[Objective, str] | None = None
+    _broken: int = 0
     _started: float = field(default_factory=time.monotonic)
 
     @property
@@ -284,13 +287,32 @@ class Search:
         execution = repeats.combined(executions)
         if execution.state is not TrialState.SUCCEEDED:
             failed = measuring.Measurement(failure=execution.failure, evidence=execution.evidence)
-            return self._record(suggestion, execution, failed)
+            view = self._record(suggestion, execution, failed)
+            self._weigh(execution)
+            return view
+        self._broken = 0
         if self.target.fidelity is Fidelity.MEASURED:
             retention.tidy(self.recorder.trial_dir(suggestion.number), self.settings.trace_ranks)
         started = time.perf_counter()
         measurement = repeats.measure(executions, self.problem, suggestion.plan)
         execution = self._with_findings(suggestion.number, execution)
         return self._record(suggestion, execution, measurement, time.perf_counter() - started)
+
+    def _weigh(self, execution: Execution) -> None:
+        """Count the trials in a row that the machines failed, with all their repeats.
+
+        Raises:
+            TargetUnavailableError: they are too many: going on would spend the search on a broken target.
+        """
+        kind = execution.failure
+        counts = kind is not None and kind.is_transient and self.target.fidelity is Fidelity.MEASURED
+        self._broken = self._broken + 1 if counts else 0
+        if kind is not None and self._broken == BROKEN_AFTER:
+            raise TargetUnavailableError(
+                f"{BROKEN_AFTER} trials in a row failed for reasons of the target ({kind.value}): "
+                f"{execution.evidence[:200]}",
+                "mend it there (`ccl-search doctor` helps to look), then `ccl-search resume`",
+            )
 
     def _with_findings(self, number: int, execution: Execution) -> Execution:
         """The execution with what keeps its folder from being a benchmark entry, which the user is told as well."""

@@ -29,6 +29,10 @@ class TargetUnavailableError(CclSearchError):
     exit_code = 3
 
 
+class TargetBusyError(TargetUnavailableError):
+    """The target does not answer, or takes no more jobs, just now: the same question may be answered later."""
+
+
 class BudgetExhaustedError(CclSearchError):
     """A budget ended before there was any result: exit code 4."""
 

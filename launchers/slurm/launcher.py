@@ -25,7 +25,7 @@ from launchers.slurm.rows import TERMINAL, AccountRow, covers
 from launchers.slurm.settings import SlurmSettings
 from launchers.slurm.submission import Submitter, header
 from launchers.slurm.watch import View, Watch, Watched, latest
-from runs.errors import TargetUnavailableError
+from runs.errors import TargetBusyError, TargetUnavailableError
 from runs.trial import Execution
 
 _CANCEL_S = 90.0
@@ -108,7 +108,8 @@ class SlurmLauncher:
         for path, text in files.items():
             written = self.runner.write(path, text)
             if not written.ok:
-                raise TargetUnavailableError(
+                kind = TargetBusyError if written.code is None else TargetUnavailableError
+                raise kind(
                     f"{path} cannot be written on {self.runner.where}: {written.complaint}",
                     "set --home, or `remote_directory` in the target file, to a folder you may write to",
                 )
@@ -198,7 +199,7 @@ class SlurmLauncher:
         """What the job left: class, evidence, device hours, and where it ran.
 
         Raises:
-            TargetUnavailableError: the job's files cannot be fetched from the cluster.
+            TargetBusyError: the job's files cannot be fetched from the cluster.
         """
         self._watched(handle)
         view = self.watch.view(handle["job_id"])
@@ -207,7 +208,7 @@ class SlurmLauncher:
             shutil.rmtree(directory / "trace", ignore_errors=True)  # of an earlier attempt
             fetched = self.runner.fetch(handle["job_dir"], directory)
             if not fetched.ok:
-                raise TargetUnavailableError(
+                raise TargetBusyError(
                     f"the files of job {handle['job_id']} cannot be fetched: {fetched.complaint}",
                     "check the connection and the free space here",
                 )

@@ -15,7 +15,7 @@ from launchers.shell.runner import Completed
 from launchers.slurm.client import SlurmClient
 from launchers.slurm.rows import TERMINAL, QueueRow
 from launchers.slurm.settings import SlurmSettings
-from runs.errors import BadInputError, TargetUnavailableError
+from runs.errors import BadInputError, TargetBusyError, TargetUnavailableError
 
 _PAUSES_S = (2.0, 5.0, 15.0, 30.0)
 _LOOKED_UP_ATTEMPTS = 5
@@ -36,6 +36,11 @@ REFUSALS: tuple[tuple[str, Refusal, str], ...] = (
     ("Socket timed out", Refusal.RETRY, "the controller is overloaded; try later"),
     ("Slurm temporarily unable to accept job", Refusal.RETRY, "the controller's queue is full; try later"),
     ("Resource temporarily unavailable", Refusal.RETRY, "the login node is out of processes; try later"),
+    ("WallDurationPerJobLimit", Refusal.TARGET, "lower --time-limit, or set another `qos` or `partition`"),
+    ("PerJobLimit", Refusal.JOB, "the QOS or account allows no job of this size: see `sacctmgr show qos`"),
+    ("MaxGRESPerJob", Refusal.JOB, "the QOS or account allows no job of this size: see `sacctmgr show qos`"),
+    ("MaxTRESPerJob", Refusal.JOB, "the QOS or account allows no job of this size: see `sacctmgr show qos`"),
+    ("MinGRES", Refusal.JOB, "the QOS takes only larger jobs: see `sacctmgr show qos`"),
     ("QOSMaxSubmitJobPerUserLimit", Refusal.WAIT, "lower --parallel: the QOS limits the jobs in the queue"),
     ("AssocMaxSubmitJobLimit", Refusal.WAIT, "lower --parallel: the account limits the jobs in the queue"),
     ("Job violates accounting/QOS policy", Refusal.WAIT, "see `sacctmgr show qos` for the limits of the QOS"),
@@ -137,7 +142,8 @@ class Submitter:
         """Submit, or take the job that an earlier try already put into the queue: (job id, number of its attempt).
 
         Raises:
-            TargetUnavailableError: Slurm gives no answer, or refuses for a reason in the target file.
+            TargetBusyError: Slurm gives no answer, or takes no more jobs just now.
+            TargetUnavailableError: Slurm refuses for a reason in the target file.
             BadInputError: this job cannot run on the cluster.
         """
         found = self._earlier(attempt, mark)
@@ -178,7 +184,7 @@ class Submitter:
         One that would do the same work is taken over; any other is cancelled, because it writes the same traces.
 
         Raises:
-            TargetUnavailableError: nobody can say whether there is one.
+            TargetBusyError: nobody can say whether there is one.
         """
         first = max(1, attempt.number - _LOOKED_UP_ATTEMPTS + 1)
         names = {job_name(attempt.run_id, attempt.trial, n): n for n in range(attempt.number, first - 1, -1)}
@@ -203,7 +209,7 @@ class Submitter:
                 return rows
             if pause is not None:
                 self.sleep(pause)
-        raise TargetUnavailableError(
+        raise TargetBusyError(
             f"Slurm does not answer: {self.client.complaint}",
             "try `squeue --me` there; `ccl-search resume` goes on later",
         )
@@ -216,8 +222,10 @@ def job_id(text: str) -> str:
 
 def _error(done: Completed) -> BadInputError | TargetUnavailableError:
     if done.code is None:
-        return TargetUnavailableError(f"sbatch: {done.complaint}", "check the connection, then `ccl-search resume`")
+        return TargetBusyError(f"sbatch: {done.complaint}", "check the connection, then `ccl-search resume`")
     kind, hint = refusal(done.err)
     lines = [line for line in done.err.splitlines() if line.strip()]
     text = f"Slurm refuses the job: {' '.join(lines)[:400]}"
-    return BadInputError(text, hint) if kind is Refusal.JOB else TargetUnavailableError(text, hint)
+    if kind is Refusal.JOB:
+        return BadInputError(text, hint)
+    return TargetUnavailableError(text, hint) if kind is Refusal.TARGET else TargetBusyError(text, hint)

@@ -12,7 +12,7 @@ from ccl_search.execution import Executor
 from ccl_search.interrupt import Interrupt
 from launchers.base import Handle, Job, JobState
 from runs import catalogue
-from runs.errors import BadInputError, TargetUnavailableError
+from runs.errors import BadInputError, TargetBusyError, TargetUnavailableError
 from runs.plan import ParallelPlan
 from runs.trial import Execution, FailureClass, TrialState
 
@@ -151,6 +151,67 @@ def test_a_target_that_is_gone_ends_the_search(tmp_path: Path) -> None:
 
     with pytest.raises(TargetUnavailableError, match="no cluster"):
         executor.execute(make_job(tmp_path), Log())
+
+
+def test_a_target_that_was_there_is_asked_again(tmp_path: Path) -> None:
+    busy = TargetBusyError("the queue is full")
+    executor, clock, notices = make_executor(ScriptedLauncher(OK, busy, busy, OK))
+
+    assert executor.execute(make_job(tmp_path), Log()) == OK
+    assert executor.execute(make_job(tmp_path), log := Log()) == OK
+    assert log.attempts == 1 and clock.now == pytest.approx(30 + 60)
+    assert notices == [f"the queue is full; asked again in {pause} s" for pause in (30, 60)]
+
+
+def test_a_target_that_never_answered_is_an_error_at_once(tmp_path: Path) -> None:
+    executor, clock, _ = make_executor(ScriptedLauncher(TargetBusyError("no answer"), OK))
+
+    with pytest.raises(TargetBusyError, match="no answer"):
+        executor.execute(make_job(tmp_path), Log())
+    assert clock.now == 0
+
+
+@pytest.mark.parametrize(("settings", "waited"), [({}, 12 * 3600), ({"queue_limit_s": 600}, 600)])
+def test_patience_with_a_busy_target_ends(settings: dict[str, Any], waited: float, tmp_path: Path) -> None:
+    executor, clock, _ = make_executor(ScriptedLauncher(OK, *[TargetBusyError("full")] * 200))
+    executor.execute(make_job(tmp_path), Log())
+
+    with pytest.raises(TargetBusyError):
+        executor.execute(make_job(tmp_path, **settings), Log())
+    assert waited - 300 < clock.now <= waited
+
+
+def test_an_interrupt_ends_the_wait_for_a_busy_target(tmp_path: Path) -> None:
+    executor, clock, _ = make_executor(ScriptedLauncher(OK, *[TargetBusyError("full")] * 9))
+    executor.execute(make_job(tmp_path), Log())
+    executor.notice = lambda _: executor.interrupt.request()
+
+    with pytest.raises(TargetBusyError):
+        executor.execute(make_job(tmp_path), Log())
+    assert clock.now == 0
+
+
+def test_results_that_cannot_be_fetched_now_are_fetched_later(tmp_path: Path) -> None:
+    launcher = ScriptedLauncher(OK)
+    collect, silent = launcher.collect, [TargetBusyError("connection lost")] * 3
+
+    def sometimes(handle: Handle) -> Execution:
+        if silent:
+            raise silent.pop()
+        return collect(handle)
+
+    launcher.collect = sometimes  # type: ignore[method-assign]
+    executor, clock, _ = make_executor(launcher)
+
+    assert executor.execute(make_job(tmp_path), Log()) == OK
+    assert clock.now == pytest.approx(30 + 60 + 120)
+
+
+def test_repeats_leave_the_machines_some_time(tmp_path: Path) -> None:
+    executor, clock, _ = make_executor(ScriptedLauncher(*[failure(FailureClass.NODE_FAILURE)] * 3), retries=2)
+    executor.execute(make_job(tmp_path), Log())
+
+    assert clock.now == pytest.approx(1 + 20)
 
 
 def test_a_trial_over_its_time_is_cancelled_and_its_queue_time_does_not_count(tmp_path: Path) -> None:

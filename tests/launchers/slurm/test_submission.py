@@ -90,6 +90,10 @@ def test_an_ended_job_of_the_name_is_no_reason_not_to_submit(tmp_path: Path) -> 
         ("allocation failure: Requested node configuration is not available", Refusal.JOB),
         ("Batch job submission failed: Socket timed out on send/recv operation", Refusal.RETRY),
         ("Batch job submission failed: Job violates accounting/QOS policy (job submit limit, ...)", Refusal.WAIT),
+        ("sbatch: error: QOSMaxNodePerJobLimit\nBatch job submission failed: Job violates ...", Refusal.JOB),
+        ("sbatch: error: AssocMaxGRESPerJob\nBatch job submission failed: Job violates ...", Refusal.JOB),
+        ("sbatch: error: QOSMaxWallDurationPerJobLimit\nBatch job submission failed: Job violates", Refusal.TARGET),
+        ("sbatch: error: AssocMaxSubmitJobLimit\nBatch job submission failed: Job violates", Refusal.WAIT),
         ("something new", Refusal.JOB),
     ],
 )
