@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ccl_search import feasibility
 from ccl_search.portability.predicting import CANDIDATES, SHARED, Predictions
 from policies.runner import PolicyError
-from runs.space import Config, ConfigSpace, config_key
+from runs.space import Config, config_key
 from runs.trial import FailureClass
 
 if TYPE_CHECKING:
@@ -206,23 +206,6 @@ class Linter:
 def lint(source: str, found: Sequence[Case], runner: PolicyRunner, sample: int = SAMPLE) -> Portability:
     """What the policy gives in every case, with predicted losses in `sample` of them."""
     return Linter(tuple(found), runner, sample).lint(source)
-
-
-def check_inputs(
-    source: str, workload: dict[str, Any], environment: dict[str, Any], runner: PolicyRunner
-) -> CaseResult:
-    """What a policy gives for inputs that are no typed problem: recorded ones, whose space is in `config_space`.
-
-    `valid` here means: every knob of the space set to one of its choices, and no other.
-    """
-    name = str(workload.get("name") or environment.get("gpu_model") or "inputs")
-    try:
-        config = runner.evaluate(source, workload, environment)
-    except PolicyError as error:
-        return CaseResult(name, "recorded", "raises", reason=str(error))
-    space = ConfigSpace.from_dict({"config_space": workload["config_space"]}, "recorded")
-    broken = space.violations(config, workload, environment)
-    return CaseResult(name, "recorded", "invalid" if broken else "valid", config, "; ".join(map(str, broken)))
 
 
 def summary(report: Portability) -> str:

@@ -9,6 +9,7 @@ from runs.errors import BadInputError
 from runs.plan import ExpertPlacement, ParallelPlan, PipelineSchedule, Recompute
 from runs.workload import Workload
 
+_DEGREES = ("tp", "pp", "cp", "ep")
 _COPIED = (
     "collective_algorithm", "collective_protocol", "communication_library", "all2all_backend", "tp_algorithm",
     "ep_algorithm", "topology", "network_mode", "rank_mapping",
@@ -100,10 +101,7 @@ def training_plan(framework: str, config: Mapping[str, Any], workload: Workload,
     dp = data_parallel(config)
     size = degree(config, "micro_batch_size")
     generic: dict[str, Any] = {
-        "tp": degree(config, "tp"),
-        "pp": degree(config, "pp"),
-        "cp": degree(config, "cp"),
-        "ep": degree(config, "ep"),
+        **{name: degree(config, name) for name in _DEGREES},
         "dp_replicate": dp,
         "dp_shard": 1,
         "micro_batch_size": size,
@@ -128,10 +126,7 @@ def serving_plan(framework: str, config: Mapping[str, Any], workload: Workload, 
     share = max(1, workload.batch_size // dp)
     wave = min(degree(config, "max_num_seqs", share), share)
     generic: dict[str, Any] = {
-        "tp": degree(config, "tp"),
-        "pp": degree(config, "pp"),
-        "cp": degree(config, "cp"),
-        "ep": degree(config, "ep"),
+        **{name: degree(config, name) for name in _DEGREES},
         "dp_replicate": dp,
         "micro_batch_size": wave,
         "num_microbatches": micro_batches(workload, dp, wave),

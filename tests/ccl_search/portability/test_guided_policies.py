@@ -8,11 +8,12 @@ from itertools import islice
 import pytest
 
 from ccl_search.portability.cases import Home, cases
-from ccl_search.portability.checking import check_inputs, lint
+from ccl_search.portability.checking import lint
 from ccl_search.problem import ProblemSource, resolve
 from ccl_search.proposers.guided.writing import policy_text
 from policies.factory import create_runner
 from policies.runner import PolicyRunner
+from tests.ccl_search.portability.recorded import check_inputs
 from tests.policies.readable import unexplained
 from tests.reference import shared_path
 

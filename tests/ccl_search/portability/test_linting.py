@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from ccl_search.portability.cases import Case, Home, cases
-from ccl_search.portability.checking import check_inputs, lint
+from ccl_search.portability.checking import lint
 from launchers import frameworks
 from policies.runner import PolicyRunner
 from policies.seeds import seed_policy
 from runs import catalogue
 from tests.ccl_search.cli import Cli
+from tests.ccl_search.portability.recorded import check_inputs
 from tests.ccl_search.publishing import made
 from tests.reference import shared_path
 
