@@ -1,4 +1,4 @@
-"""A target that fails every trial: the search stops while it still has trials to spend, and goes on once it is mended."""
+"""A target that fails every trial: the search stops while it has trials to spend, and goes on once it is mended."""
 
 from __future__ import annotations
 

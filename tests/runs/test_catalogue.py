@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runs import catalogue
+from runs.card.aliases import bundled_cluster
 from runs.errors import BadInputError
 from runs.workload import ModelArchitecture
 
@@ -45,6 +46,22 @@ def test_hosts_of_v6e_slices(count: int, hosts: int, chips: int) -> None:
     """Google's table of v6e configurations: VMs of a slice; up to 8 chips are one VM, larger slices are VMs of four."""
     environment = catalogue.environment(f"tpu-v6e-{count}")
     assert (environment.num_nodes, environment.xpus_per_node, environment.nics_per_node) == (hosts, chips, chips)
+
+
+@pytest.mark.parametrize(("count", "hosts", "chips"), [(8, 1, 8), (16, 4, 4), (256, 64, 4)])
+def test_slices_of_v5e_have_half_the_links_of_v6e(count: int, hosts: int, chips: int) -> None:
+    """Google's tables: 400 GB/s in both directions over four links a chip, against 800; 16 GB and 197 TFLOP/s a chip."""
+    environment = catalogue.environment(f"tpu-v5e-{count}")
+    assert (environment.num_nodes, environment.xpus_per_node) == (hosts, chips)
+    assert environment.intra_node_gbps == environment.inter_node_gbps == 400 * 8 / 2 / 4
+    assert catalogue.environment("tpu-v6e-16").intra_node_gbps == 800 * 8 / 2 / 4
+    assert (environment.device.memory_gb, environment.device.peak_flops("bf16")) == (16, 197e12)
+
+
+@pytest.mark.parametrize("chip", ["v5e", "v6e"])
+def test_a_torus_in_a_card_means_the_slices_of_its_chip(chip: str) -> None:
+    found = bundled_cluster("2D torus", f"tpu_{chip}")
+    assert found is not None and found.name.startswith(f"tpu-{chip}-")
 
 
 @pytest.mark.parametrize(
