@@ -50,7 +50,7 @@ def test_hosts_of_v6e_slices(count: int, hosts: int, chips: int) -> None:
 
 @pytest.mark.parametrize(("count", "hosts", "chips"), [(8, 1, 8), (16, 4, 4), (256, 64, 4)])
 def test_slices_of_v5e_have_half_the_links_of_v6e(count: int, hosts: int, chips: int) -> None:
-    """Google's tables: 400 GB/s in both directions over four links a chip, against 800; 16 GB and 197 TFLOP/s a chip."""
+    """Google: 400 GB/s in both directions over four links a chip, against 800; 16 GB and 197 TFLOP/s a chip."""
     environment = catalogue.environment(f"tpu-v5e-{count}")
     assert (environment.num_nodes, environment.xpus_per_node) == (hosts, chips)
     assert environment.intra_node_gbps == environment.inter_node_gbps == 400 * 8 / 2 / 4
