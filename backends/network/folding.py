@@ -92,14 +92,22 @@ def in_order(classes: Classes) -> Classes:
 
 
 def _by_first(classes: Integers) -> Integers:
-    firsts = np.unique(classes, return_index=True)[1]
-    place = np.empty(len(firsts), dtype=np.int64)
-    place[np.argsort(firsts)] = np.arange(len(firsts))
+    first = firsts(classes)
+    place = np.empty(len(first), dtype=np.int64)
+    place[np.argsort(first)] = np.arange(len(first))
     return place[classes]
+
+
+def firsts(classes: Integers) -> Integers:
+    """The first member of each class; classes are numbered without gaps."""
+    first = np.empty(int(classes.max(initial=-1)) + 1, dtype=np.int64)
+    first[classes[::-1]] = np.arange(len(classes))[::-1]
+    return first
 
 
 def same_pairs(traffic: Traffic, classes: Integers) -> Integers:
     """A number for each class of messages, equal for classes that join exactly the same pairs of ranks."""
-    pairs = (traffic.source << np.int64(32)) + traffic.target
-    known = np.unique(np.stack([classes, pairs]), axis=1)
-    return _dense(_gather(known[0], _mix(known[1].astype(np.uint64), 16), int(classes.max()) + 1))
+    pairs, pair = np.unique((traffic.source << np.int64(32)) + traffic.target, return_inverse=True)
+    known = np.unique(classes * len(pairs) + pair)
+    hashed = _mix(pairs[known % len(pairs)].astype(np.uint64), 16)
+    return _dense(_gather(known // len(pairs), hashed, int(classes.max()) + 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,16 @@ class Ways:
     def way(self, flow: int) -> tuple[int, ...]:
         """One route."""
         return tuple(self.links[self.starts[flow] : self.starts[flow + 1]].tolist())
+
+    def each(self) -> list[tuple[int, ...]]:
+        """All routes."""
+        links, starts = self.links.tolist(), self.starts.tolist()
+        return [tuple(links[begin:end]) for begin, end in pairwise(starts)]
+
+    def some(self, flows: Integers) -> Ways:
+        """The routes of these flows."""
+        counts = self.lengths[flows]
+        return Ways(_starts(counts), self.links[_spread(self.starts[flows], counts)])
 
     def back(self, reverse: Integers) -> Ways:
         """The ways of the acknowledgements: `reverse` of each link, backwards; links without one (-1) are left out."""

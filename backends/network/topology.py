@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import inf
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from backends.network.routing import Integers, Router, Ways
 from runs.errors import BadInputError
 
+Floats = npt.NDArray[np.float64]
 _WORD = 0xFFFFFFFF
 
 
@@ -131,15 +133,25 @@ class Topology:
             raise BadInputError(f"{self.name}: some devices are not joined", "join the parts of the topology")
         return found
 
+    def cables(self, links: Sequence[int]) -> list[Link]:
+        """The links of these numbers."""
+        return [self.links[link] for link in links]
+
     def is_joined(self, source: int, target: int) -> bool:
         """Whether a link leads from one straight to the other."""
         return target in self._beside.get(source, {})
 
     @cached_property
-    def figures(self) -> npt.NDArray[np.float64]:
-        """Bandwidth (bytes/s) and latency (s) of each link, and 1 where a device sends on it, shape (links, 3)."""
+    def bandwidths(self) -> Floats:
+        """Bytes/s of every link."""
+        return np.array([link.bandwidth for link in self.links], dtype=np.float64)
+
+    @cached_property
+    def looks(self) -> Integers:
+        """A number of each link, equal for equal bandwidth, latency and kind of sender (device or not)."""
         rows = [(link.bandwidth, link.latency, link.source < self.devices) for link in self.links]
-        return np.array(rows, dtype=np.float64).reshape(-1, 3)
+        order = {row: place for place, row in enumerate(sorted(set(rows)))}
+        return np.array([order[row] for row in rows], dtype=np.int64)
 
     @cached_property
     def reverses(self) -> Integers:
