@@ -394,6 +394,40 @@ def test_a_search_that_is_killed_and_resumed_ends_with_the_best_config(site: Sit
     assert len({path.parent for path in (home / "runs" / run_id).rglob("rank15_trace.json.gz")}) == 2
 
 
+_MODEL = """
+format: 1
+name: model
+factors: {bandwidth: {inter_node: 0.5}}
+fit: {held_out: {factor_90: {value: 1.2, low: 1.1, high: 1.3}}}
+"""
+
+
+def test_a_screened_search_submits_only_what_the_screen_lets_pass(site: Site, tmp_path: Path) -> None:
+    """The dry run judges every proposal before it costs a job; what was measured on the cluster decides."""
+    (tmp_path / "model.yaml").write_text(_MODEL)
+    target = {
+        "name": "real", "kind": "slurm", "environment": "perlmutter-a100-16", "calibration": "model.yaml",
+        "setup": f"export PATH={shlex.quote(str(STANDIN.parent))}:\"$PATH\"",
+        "slurm": {"gpus_per_node": 4, "polling": {"first_s": 0.2, "longest_s": 1}},
+    }  # fmt: skip
+    (tmp_path / "target.yaml").write_text(json.dumps(target))
+    (tmp_path / "space.yaml").write_text(_SPACE)
+    words = ["run", "--workload", "wl4", "--framework", "torchtitan", "--space", str(tmp_path / "space.yaml")]
+    words += ["--target", str(tmp_path / "target.yaml"), "--proposer", "grid", "--iterations", "5", "--json"]
+    words += ["--screen", "dry-run", "--no-profiler-cost"]
+    process = cli.start(tmp_path / "home", *words, **site.cluster.environment)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    found = json.loads(out)
+    screen, refused = found["screen"], found["pruned"]
+    assert screen["basis"].startswith("calibration model:") and screen["considered"] == 6
+    assert refused == screen["verdicts"]["hopeless"] > 0 and found["failed"] == 0
+    names = site.cluster.client("squeue", "-h", "-t", "all", "-o", "%j").split()
+    assert sum(found["run_id"] in name for name in names) == screen["launched_and_measured"] == 6 - refused
+    assert (found["best"]["config"]["tp"], found["best"]["config"]["activation_checkpointing"]) == (1, "none")
+    assert found["best"]["metrics"]["avg_step_time"] == pytest.approx(0.1), "the cluster's figure, no prediction"
+
+
 def test_an_argument_that_the_version_lacks_is_the_configs_failure(site: Site, tmp_path: Path) -> None:
     job = titan_job(tmp_path, 9, CONFIGS["seed"], extra=("--training.batch_size", "8"))
     done = run(site.launcher(), job)
