@@ -142,8 +142,8 @@ class AnthropicClient:
         details = response.get("stop_details")
         return LlmOutcome(
             response=response,
-            stop_reason=response.get("stop_reason"),
-            stop_category=details.get("category") if isinstance(details, Mapping) else None,
+            stop_reason=_text(response.get("stop_reason")),
+            stop_category=_text(details.get("category")) if isinstance(details, Mapping) else None,
             input_tokens=usage.input if usage else None,
             cache_read_tokens=usage.cache_read if usage else None,
             cache_write_tokens=usage.write_5m + usage.write_1h if usage else None,
@@ -161,6 +161,11 @@ class AnthropicClient:
         secrets = [secret for secret in (sdk.api_key, sdk.auth_token) if secret]
         message = redact(failure.message, secrets)
         return AttemptFailedError(failure.kind, message, failure.status, failure.request_id, failure.retry_after)
+
+
+def _text(value: Any) -> str | None:
+    """What a column of text can hold of an answer's field, whatever a gateway put there."""
+    return value if value is None or isinstance(value, str) else repr(value)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from ccl_search.llm.models import matches
 from runs.errors import BadInputError
 from runs.yaml_file import read_yaml
 
+_MOST_TOKENS = 10**12
 _MILLION = Decimal(1_000_000)
 _CHARS_PER_TOKEN = Decimal("3.5")
 _MONEY = ("input", "output", "cache_read", "write_5m", "write_1h")
@@ -36,20 +37,18 @@ class Usage:
 
     @classmethod
     def of(cls, response: Mapping[str, Any]) -> Usage | None:
-        """The usage an answer reports; None when it reports none."""
+        """The usage an answer reports; None when it reports none, or counts that cannot be (a broken gateway)."""
         usage = response.get("usage")
         if not isinstance(usage, Mapping) or not {"input_tokens", "output_tokens"} <= set(usage):
             return None
-        split = usage.get("cache_creation") or {}
-        written = int(usage.get("cache_creation_input_tokens") or 0)
-        long = int(split.get("ephemeral_1h_input_tokens") or 0)
-        return cls(
-            input=int(usage["input_tokens"] or 0),
-            output=int(usage["output_tokens"] or 0),
-            cache_read=int(usage.get("cache_read_input_tokens") or 0),
-            write_5m=max(0, written - long),
-            write_1h=long,
-        )
+        split = usage.get("cache_creation")
+        long = split.get("ephemeral_1h_input_tokens") if isinstance(split, Mapping) else 0
+        kinds = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        counts = [count or 0 for count in (*map(usage.get, kinds), long)]
+        if any(type(count) is not int or not 0 <= count <= _MOST_TOKENS for count in counts):
+            return None
+        read, wrote, cached, written, long = counts
+        return cls(read, wrote, cached, write_5m=max(0, written - long), write_1h=long)
 
 
 @dataclass(frozen=True)

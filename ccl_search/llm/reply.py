@@ -23,9 +23,9 @@ class LlmReply:
 
     @property
     def content(self) -> list[dict[str, Any]]:
-        """The content blocks, to be sent back unmodified in a later turn."""
+        """The content blocks, to be sent back unmodified in a later turn; what is no block is left out."""
         blocks = self.response.get("content")
-        return blocks if isinstance(blocks, list) else []
+        return [block for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
 
     @property
     def text(self) -> str:

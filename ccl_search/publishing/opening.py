@@ -24,6 +24,7 @@ _FOLDER = re.compile(r"trials/(\d{2,6})/")
 _JSON_BYTES = 8 * 2**20
 _TEXT_BYTES = 2**20
 _POLICY_BYTES = 64 * 2**10
+_MOST_DIGITS = 18
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "number": (int,), "iteration": (int,), "state": (str,), "failure": (str, type(None)), "evidence": (str,),
     "config": (dict, type(None)), "rationale": (str,), "score": (int, float, type(None)),
@@ -136,7 +137,7 @@ def _trial(published: Published, folder: str) -> PublishedTrial:
         fidelity = None if data["fidelity"] is None else Fidelity(data["fidelity"])
         typed = None if plan is None else ParallelPlan.from_dict(plan)
     except (KeyError, TypeError, ValueError) as error:
-        raise BadInputError(f"{where} cannot be read: {error!r}", "get the folder again") from error
+        raise BadInputError(f"{where} cannot be read: {error!r}"[:300], "get the folder again") from error
     metrics, score = _metrics(published, f"{folder}/metrics.json")
     return PublishedTrial(
         folder=folder,
@@ -168,7 +169,7 @@ def _metrics(published: Published, name: str) -> tuple[dict[str, MetricValue], f
     try:
         found = {key: MetricValue(**{**value, "warnings": tuple(value["warnings"])}) for key, value in values.items()}
     except (KeyError, TypeError, ValueError) as error:
-        raise BadInputError(f"{name}: a metric cannot be read: {error!r}", "get the folder again") from error
+        raise BadInputError(f"{name}: a metric cannot be read: {error!r}"[:300], "get the folder again") from error
     if any(value.name != key or type(value.value) not in (int, float, type(None)) for key, value in found.items()):
         raise BadInputError(f"{name}: a metric's value is no number, or its name is another", "get the folder again")
     return found, _finite(data.get("score"), name)
@@ -184,7 +185,8 @@ def _finite(value: Any, where: str) -> float | None:
 
 def _json(published: Published, name: str) -> dict[str, Any]:
     try:
-        found = json.loads(published.read_text(name, _JSON_BYTES), parse_constant=_no_constant)
+        text = published.read_text(name, _JSON_BYTES)
+        found = json.loads(text, parse_constant=_no_constant, parse_int=_whole, parse_float=_decimal)
     except (ValueError, RecursionError) as error:
         raise BadInputError(f"{name} is no JSON: {error}", "get the folder again") from error
     if not isinstance(found, dict):
@@ -194,6 +196,19 @@ def _json(published: Published, name: str) -> dict[str, Any]:
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _decimal(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits[:20]} is out of range")
+    return value
 
 
 def _text(published: Published, name: str, most: int) -> str:

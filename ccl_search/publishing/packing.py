@@ -164,7 +164,7 @@ def from_dict(data: Any, where: str) -> PackedFile:
     if any(type(value) is not kind for value, kind in kinds) or found.size < 0:
         raise BadInputError(f"{where}: a trace file is described wrongly: {data!r}"[:300], "get the folder again")
     if found.packing not in ("folded", "gzip", "plain", "hash") or (found.file is None) != (found.packing == "hash"):
-        raise BadInputError(f"{where}: {found.path} has the packing {found.packing!r}", "get the folder again")
+        raise BadInputError(f"{where}: {found.path} has the packing {found.packing[:40]!r}", "get the folder again")
     for name in filter(None, (found.path, found.file)):
         check_name(name)
     if "/trace/" not in f"/{found.path}":

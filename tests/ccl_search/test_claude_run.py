@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,16 @@ def test_the_cost_is_recorded_and_no_key_is(cli: Cli, with_key: pytest.MonkeyPat
         if path.is_file():
             assert KEY.encode() not in path.read_bytes(), path
     assert KEY not in result.out + result.err + json.dumps(api.bodies)
+
+
+def test_a_gateway_that_miscounts_tokens_ends_no_search(cli: Cli, with_key: pytest.MonkeyPatch) -> None:
+    answer = policy(GOOD % (2, "True"))
+    counted = {"input_tokens": 10**30, "output_tokens": "many"}
+    with MessagesApi([replace(answer, body={**(answer.body or {}), "usage": counted})]) as api:
+        result = run(cli, api, with_key, 1)
+
+    assert (result.code, result.document["status"], result.document["trials"]) == (0, "finished", 2)
+    assert result.document["cost_usd"] is None
 
 
 def test_a_stored_search_replays_without_key_or_network(cli: Cli, with_key: pytest.MonkeyPatch) -> None:

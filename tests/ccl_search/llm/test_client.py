@@ -124,6 +124,38 @@ def test_an_unknown_price_stays_unknown(make: Maker, ledger: MemoryLedger) -> No
     assert reply.outcome.output_tokens == 340
 
 
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"input_tokens": "many", "output_tokens": 3},
+        {"input_tokens": 10**30, "output_tokens": 3},
+        {"input_tokens": -5, "output_tokens": 3},
+        {"input_tokens": True, "output_tokens": 3},
+        {"input_tokens": 5, "output_tokens": 3, "cache_creation_input_tokens": [1]},
+        None,
+        [],
+    ],
+)
+def test_counts_that_cannot_be_leave_the_cost_unknown_and_the_answer_whole(
+    make: Maker, ledger: MemoryLedger, usage: Any
+) -> None:
+    with MessagesApi([message([{"type": "text", "text": "hello"}], "end_turn", usage=usage)]) as api:
+        reply = make(api).call(request())
+
+    assert reply.text == "hello"
+    assert (reply.outcome.cost_usd, reply.outcome.input_tokens, reply.outcome.output_tokens) == (None, None, None)
+
+
+def test_an_answer_of_strange_parts_is_stored_as_text_and_read_as_far_as_it_goes(make: Maker) -> None:
+    strange = message(["words", {"type": "text", "text": "hello"}, 3], ["end"], stop_details={"category": {"a": 1}})  # type: ignore[list-item, arg-type]
+    with MessagesApi([strange]) as api:
+        reply = make(api).call(request())
+
+    assert reply.text == "hello"
+    assert reply.tool_uses() == []
+    assert (reply.outcome.stop_reason, reply.outcome.stop_category) == ("['end']", "{'a': 1}")
+
+
 def test_overload_is_tried_again_and_every_attempt_recorded(
     make: Maker, ledger: MemoryLedger, clock: ManualClock
 ) -> None:

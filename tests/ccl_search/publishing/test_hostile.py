@@ -191,6 +191,7 @@ BAD_TRIALS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "packing": (lambda d: d["traces"][0].update(packing="exec"), "packing"),
     "negative": (lambda d: d["traces"][0].update(size=-1), "described wrongly"),
     "more": (lambda d: d["traces"][0].update(more=1), "described wrongly"),
+    "digits": (lambda d: d.update(iteration=10**30), "a number of 31 digits"),
 }
 
 
