@@ -100,9 +100,9 @@ def trial_line(trial: TrialView) -> str:
     """One trial as one line of JSON: whole config, state, class, whole evidence, score, metrics, rationale, and how its
     policy does elsewhere.
 
-    Evidence longer than 8,000 characters loses its middle, and says so.
+    Evidence or a rationale longer than 8,000 characters loses its middle, and says so.
     """
-    return _line(trial, evidence(trial.evidence), trial.rationale, trial.metrics, trial.portability)
+    return _line(trial, evidence(trial.evidence), evidence(trial.rationale), trial.metrics, trial.portability)
 
 
 def brief_line(trial: TrialView) -> str:

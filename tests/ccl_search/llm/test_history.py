@@ -79,6 +79,12 @@ def test_very_long_evidence_keeps_its_ends_and_says_what_it_lost() -> None:
     assert f"[{len(text) - 8000} characters left out]" in shown
 
 
+def test_a_rationale_of_a_megabyte_is_not_paid_for_in_every_call() -> None:
+    endless = TrialView(1, TrialState.SUCCEEDED, {"tp": 1}, score=-1.0, rationale="why " * 250_000)
+
+    assert len(history.trial_line(endless)) < 9_000
+
+
 def test_secrets_in_evidence_policies_and_facts_are_not_sent() -> None:
     secret = "hf_abcdefghijklmnopqrstuvwx"
     bad = failed(
