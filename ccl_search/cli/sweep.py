@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -128,20 +128,14 @@ def sweep(
     The sweep is a run of the store: list, show, export and pareto read it. `sweep moe-study` runs the bundled study of
     MoE inference on six server topologies and shows its figures and findings beside the published ones.
     """
-    from ccl_search.sweeping import files
-
     if study.backend != "flow":
         raise _bad(f"no backend is called {study.backend!r}", "choose flow, which is built in")
-    if grid.out is not None:
-        files.kind_of(grid.out)
+    _check_files(grid, study)
     if what == STUDY:
-        _refuse_for_study(*vars(subject).values(), grid.resume, grid.sample)
+        _refuse_for_study(subject, goal, grid)
         _run_study(study, grid, home, as_json)
         return
-    if study.models is not None or study.sensitivity or study.write is not None:
-        raise _bad("--models, --sensitivity and --write are for `sweep moe-study`", "leave them out")
-    if what is not None and subject.space is not None:
-        raise _bad(f"two spaces: {what} and --space {subject.space}", "give one")
+    _refuse_for_grid(what, subject, goal, grid, study)
     source = subject.source(space=what or subject.space, **goal.terms)
     with _store(home) as store:
         found = _sweep(source, goal.constraints, grid, store, home)
@@ -152,6 +146,37 @@ def sweep(
         _show(found, grid.top)
         _tell_files(grid.out, grid.plot)
     _end(found)
+
+
+def _check_files(grid: Grid, study: Study) -> None:
+    """Refuse what could not be written in the end, before there is anything to write."""
+    from ccl_search.sweeping import files, plot
+
+    if grid.out is not None:
+        files.kind_of(grid.out)
+    if grid.plot is not None:
+        plot.check(grid.plot)
+    if study.write is not None:
+        from ccl_search.sweeping.moe import page
+
+        page.around(study.write)
+
+
+def _refuse_for_grid(what: str | None, subject: Subject, goal: Goal, grid: Grid, study: Study) -> None:
+    if study != Study():
+        raise _bad("--models, --sensitivity, --mapping and --write are for `sweep moe-study`", "leave them out")
+    if what is not None and subject.space is not None:
+        raise _bad(f"two spaces: {what} and --space {subject.space}", "give one")
+    fixed = replace(grid, resume=None, jobs=None, top=Grid().top, out=None, plot=None)
+    if grid.resume is not None and (what is not None or fixed != Grid() or _given(subject) or _given(goal)):
+        raise _bad(
+            f"sweep {grid.resume} goes on with what it was started with",
+            "only --jobs, --top, --out, --plot and --home go with --resume",
+        )
+
+
+def _given(group: Subject | Goal) -> bool:
+    return any(value is not None for value in vars(group).values())
 
 
 def _write_files(found: Sweep, store: Store, out: Path | None, plot: Path | None) -> None:
@@ -273,12 +298,12 @@ def _tell_files(*paths: Path | None) -> None:
 # --- the study --------------------------------------------------------------------------------------------------------
 
 
-def _refuse_for_study(*given: Any) -> None:
-    if any(value is not None for value in given):
+def _refuse_for_study(subject: Subject, goal: Goal, grid: Grid) -> None:
+    if _given(subject) or _given(goal) or replace(grid, jobs=None, out=None, plot=None) != Grid():
         raise _bad(
-            "the MoE study brings its own workloads, servers and space",
-            "leave out --card, --workload, --environment, --framework, --space, --resume and --sample; or sweep the "
-            "space with `sweep --space moe-study --workload moe-prefill-v4-flash`",
+            "the MoE study brings its own workloads, servers, space and measure",
+            "beside its own options only --jobs, --out, --plot, --home and --json go with it; or sweep the space with "
+            "`sweep --space moe-study --workload moe-prefill-v4-flash`",
         )
 
 

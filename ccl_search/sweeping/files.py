@@ -17,12 +17,14 @@ def kind_of(path: Path) -> str:
     """`csv`, `json` or `parquet`.
 
     Raises:
-        BadInputError: the ending is none of them, or the file exists.
+        BadInputError: the ending is none of them, the file exists, or its folder does not.
     """
     if path.suffix not in ENDINGS:
         raise BadInputError(f"--out {path} has no ending that says what to write", f"use {', '.join(ENDINGS)}")
     if path.exists():
         raise BadInputError(f"{path} exists already", "name a new file with --out")
+    if not path.parent.is_dir():
+        raise BadInputError(f"there is no folder {path.parent}", "make it, or name another file with --out")
     return path.suffix.lstrip(".")
 
 

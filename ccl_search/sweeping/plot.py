@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,27 @@ from runs.errors import BadInputError
 if TYPE_CHECKING:
     from ccl_search.sweeping.moe.experiment import Experiment
 
+ENDINGS = (".png", ".svg", ".pdf")
 _MOST_KNOBS = 9
 _COLUMNS = 3
 _INCHES = (4.0, 2.8)
 _COLOUR = "#0072b2"
 _WITHOUT_CLOCK: dict[str, dict[str, Any]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 """Metadata that makes equal plots equal files."""
+
+
+def check(path: Path) -> None:
+    """Whether a plot can be written to `path`, as far as that is known before there is anything to draw.
+
+    Raises:
+        BadInputError: the ending is none of a picture, the folder is not there, or matplotlib is not installed.
+    """
+    if path.suffix.lower() not in ENDINGS:
+        raise BadInputError(f"--plot {path} has no ending that says what to draw", f"use {', '.join(ENDINGS)}")
+    if not path.parent.is_dir():
+        raise BadInputError(f"there is no folder {path.parent}", "make it, or name another file with --plot")
+    if find_spec("matplotlib") is None:
+        raise _no_matplotlib()
 
 
 def draw_effects(effects: Sequence[Effect], metric: str, unit: str, path: Path) -> None:
@@ -64,9 +80,7 @@ def _panels(count: int) -> tuple[Any, list[Any]]:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise BadInputError(
-            "--plot needs matplotlib, which is not installed", "install the extra: pip install 'ccl-search[plot]'"
-        ) from error
+        raise _no_matplotlib() from error
     columns = min(count, _COLUMNS)
     rows = -(-count // columns)
     figure = Figure(figsize=(_INCHES[0] * columns, _INCHES[1] * rows), layout="constrained")
@@ -74,6 +88,12 @@ def _panels(count: int) -> tuple[Any, list[Any]]:
     for spare in panels[count:]:
         spare.set_visible(False)
     return figure, panels
+
+
+def _no_matplotlib() -> BadInputError:
+    return BadInputError(
+        "--plot needs matplotlib, which is not installed", "install the extra: pip install 'ccl-search[plot]'"
+    )
 
 
 def _save(figure: Any, path: Path) -> None:

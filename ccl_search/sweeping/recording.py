@@ -208,9 +208,14 @@ def find(store: Store, reference: str) -> RunRecord:
     """The sweep that `reference` means.
 
     Raises:
-        BadInputError: there is no such run, or it is a search.
+        BadInputError: there is no such run, it is a search, or it is of the MoE study.
     """
     run = store.run(reference)
     if run.kind != KIND or KIND not in run.options:
         raise BadInputError(f"run {run.id} is no sweep", f"`ccl-search resume {run.id}` goes on with a search")
+    if "study" in run.options[KIND]:
+        raise BadInputError(
+            f"run {run.id} is of the MoE study, which is stored when it is whole",
+            "`ccl-search sweep moe-study` runs it",
+        )
     return run

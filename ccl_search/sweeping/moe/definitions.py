@@ -132,6 +132,7 @@ def gpu_seconds(model: StudyModel, tp: int, ep: int, setting: Setting) -> float:
     return float((attention + experts) / (what["gpu"]["peak_tflops"] * 1e12 * setting.gpu))
 
 
+@cache
 def groups(tp: int, ep: int, mapping: str) -> tuple[Groups, Groups]:
     """Tensor-parallel and expert-parallel groups of all ranks.
 

@@ -17,26 +17,30 @@ _MAPPING_SHOWS = 0.05
 _ALL_MODELS = 4
 
 Rule = Callable[[Results], bool | None]
+MAPPING = "mapping_matters"
+"""The finding that needs two matrices."""
 
 
 @dataclass(frozen=True)
 class Finding:
     """A finding of the study and what became of it here.
 
-    `here`: whether it holds under the definitions; `against`: variants in which that is the other way round. `quantity`
-    names the figure the study gives for it, `theirs` and `ours` that figure; empty where there is none. `why` says what
-    is known about a finding that fails or depends.
+    `here`: whether it holds under the definitions; `against`: variants in which that is the other way round;
+    `variants`: how many it was asked of. `quantities` name the figures the study gives for it, `theirs` and `ours` are
+    these figures, `seen` is what else shows it here; each empty where there is none. `why` says what is known about a
+    finding that fails or depends.
     """
 
     key: str
     text: str
     place: str
-    quantity: str
+    quantities: tuple[str, ...]
     here: bool | None
     against: tuple[str, ...]
     variants: int
     theirs: str = ""
     ours: str = ""
+    seen: str = ""
     why: str = ""
 
     @property
@@ -51,7 +55,7 @@ class Finding:
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**fields, "against": list(self.against), "verdict": self.verdict}
+        return {**fields, "quantities": list(self.quantities), "against": list(self.against), "verdict": self.verdict}
 
 
 def check(base: Results, variants: Mapping[str, Results], mapped: Results | None = None) -> list[Finding]:
@@ -59,23 +63,31 @@ def check(base: Results, variants: Mapping[str, Results], mapped: Results | None
     return [_check(entry, base, variants, mapped) for entry in published()["findings"]]
 
 
-def _check(entry: Mapping[str, str], base: Results, variants: Mapping[str, Results], mapped: Results | None) -> Finding:
+def _check(entry: Mapping[str, Any], base: Results, variants: Mapping[str, Results], mapped: Results | None) -> Finding:
     key = entry["key"]
-    if key == "mapping_matters":
+    if key == MAPPING:
         here = _mapping_matters(base, mapped) if mapped is not None else None
+        seen = _mapping_figures(base, mapped) if mapped is not None else ""
         others: dict[str, bool | None] = {}
     else:
-        rule = CHECKS[key]
-        here = _asked(rule, base)
-        others = {name: _asked(rule, found) for name, found in variants.items()}
+        here = _asked(CHECKS[key], base)
+        seen = SEEN[key](base) if key in SEEN else ""
+        others = {name: _asked(CHECKS[key], found) for name, found in variants.items()}
     against = tuple(name for name, outcome in others.items() if outcome is not None and outcome is not here)
-    theirs, ours = _figures(entry["quantity"], base)
-    if key == "mapping_matters" and mapped is not None:
-        ours = _mapping_figures(base, mapped)
+    theirs, ours = _figures(entry, base)
     return Finding(
-        key, entry["text"], entry["place"], entry["quantity"], here, against if here is not None else (),
-        sum(outcome is not None for outcome in others.values()), theirs, ours, entry.get("why", ""),
-    )  # fmt: skip
+        key=key,
+        text=entry["text"],
+        place=entry["place"],
+        quantities=tuple(entry["quantities"]),
+        here=here,
+        against=against if here is not None else (),
+        variants=sum(outcome is not None for outcome in others.values()),
+        theirs=theirs,
+        ours=ours,
+        seen=seen,
+        why=entry.get("why", ""),
+    )
 
 
 def _asked(rule: Rule, results: Results) -> bool | None:
@@ -83,22 +95,22 @@ def _asked(rule: Rule, results: Results) -> bool | None:
     return rule(results) if len(results.models) == _ALL_MODELS else None
 
 
-def _figures(quantity: str, base: Results) -> tuple[str, str]:
-    """The study's figure and ours, as text."""
-    rows = [row for row in published()["facts"] if row[1] == quantity]
+def _figures(entry: Mapping[str, Any], base: Results) -> tuple[str, str]:
+    """The study's figures and ours, as text."""
+    pairs = [_pair(quantity, entry.get("about"), base) for quantity in entry["quantities"]]
+    return "; ".join(theirs for theirs, _ in pairs), "; ".join(ours for _, ours in pairs)
+
+
+def _pair(quantity: str, about: str | None, base: Results) -> tuple[str, str]:
+    """One figure: over all models (or all but one) where the study gives it so, else of each model it gives it of."""
+    rows = [row for row in published()["facts"] if row[1] == quantity and about in (None, row[0])]
     joint = next((row for row in rows if row[0] in ("all", "others")), None)
-    if not rows:
-        return "", ""
     if joint is not None:
-        return _text(joint[2], joint[3]), _text(quantities.value(base, joint[0], quantity), joint[3])
+        return figure(joint[2], joint[3]), figure(quantities.value(base, joint[0], quantity), joint[3])
     known = {row[0]: row for row in rows if row[0] in base.models}
-    theirs = ", ".join(f"{key} {_text(row[2], row[3])}" for key, row in known.items())
-    ours = ", ".join(f"{key} {_text(quantities.value(base, key, quantity), row[3])}" for key, row in known.items())
+    theirs = ", ".join(f"{key} {figure(row[2], row[3])}" for key, row in known.items())
+    ours = ", ".join(f"{key} {figure(quantities.value(base, key, quantity), row[3])}" for key, row in known.items())
     return theirs, ours
-
-
-def _text(value: Any, unit: str) -> str:
-    return figure(value, unit)
 
 
 def figure(value: Any, unit: str) -> str:
@@ -140,10 +152,13 @@ def _hpcc_close(r: Results) -> bool:
     return -_CLOSE_PERCENT <= change < 0
 
 
+def _best_at_tp2(r: Results, key: str) -> int:
+    return min(study().topologies, key=lambda number: one(r.model(key), number, 2))
+
+
 def _flips(r: Results, key: str) -> bool:
     cells = r.model(key)
-    low = [one(cells, number, 2) for number in study().topologies]
-    return min(low) == one(cells, 6, 2) and one(cells, 6, 16) > one(cells, 1, 16)
+    return _best_at_tp2(r, key) == 6 and one(cells, 6, 16) > one(cells, 1, 16)
 
 
 def _best_topologies(r: Results, key: str) -> list[int]:
@@ -162,12 +177,19 @@ def _more_is_not_faster(r: Results) -> bool:
     return _every(r, lambda key: ratio(r.model(key), 4, 2) > 1 and ratio(r.model(key), 3, 2) > 1)
 
 
-def _dcqcn_worst_on_t3(r: Results) -> bool:
-    def penalty(key: str, number: int) -> float:
-        return quantities.mode_ratio(r.model(key).of(topology=number), "roce-dcqcn", "roce-hpcc")
-
+def _dcqcn_penalties(r: Results, key: str) -> dict[int, float]:
+    """RoCE DCQCN over RoCE HPCC on each topology that has a network."""
     networked = [number for number in study().topologies if number != study().data["single_server"]]
-    return _every(r, lambda key: max(networked, key=lambda number: penalty(key, number)) == 3)
+    cells = r.model(key)
+    return {number: quantities.mode_ratio(cells.of(topology=number), "roce-dcqcn", "roce-hpcc") for number in networked}
+
+
+def _highest(values: Mapping[Any, float]) -> Any:
+    return max(values, key=values.__getitem__)
+
+
+def _dcqcn_worst_on_t3(r: Results) -> bool:
+    return _every(r, lambda key: _highest(_dcqcn_penalties(r, key)) == 3)
 
 
 def _penalties(r: Results, key: str) -> list[float]:
@@ -227,6 +249,70 @@ CHECKS: dict[str, Rule] = {
 """The rule behind each finding; `mapping_matters` needs two matrices and has its own."""
 
 
+# --- what shows a finding ---------------------------------------------------------------------------------------------
+
+
+def _of_each(results: Results, tell: Callable[[str], str]) -> str:
+    told = {key: tell(key) for key in results.models}
+    if len(told) > 1 and len(set(told.values())) == 1:
+        return f"{next(iter(told.values()))} for every model"
+    return ", ".join(f"{key} {words}" for key, words in told.items())
+
+
+def _topology_order(r: Results) -> str:
+    return f"mean time of topologies: {_of_each(r, lambda key: topology_order(r, key))}"
+
+
+def topology_order(r: Results, key: str) -> str:
+    """Topologies by the mean time of a model in modes with feedback, the fastest first."""
+    return " < ".join(map(str, _best_topologies(r, key)))
+
+
+def _fastest(r: Results) -> str:
+    def tell(key: str) -> str:
+        best = r.model(key).fastest
+        return f"topology {best.topology} TP{best.tp}EP{best.ep} {best.algorithm}"
+
+    return f"fastest: {_of_each(r, tell)}"
+
+
+def _worst_of_dcqcn(r: Results) -> str:
+    def tell(key: str) -> str:
+        penalties = _dcqcn_penalties(r, key)
+        worst = _highest(penalties)
+        return f"topology {worst} ({penalties[worst]:.2f}x)"
+
+    return f"highest on: {_of_each(r, tell)}"
+
+
+def _slower_than_t2(r: Results) -> str:
+    ratios = [[quantities.topology_ratio(r.model(key), number, 2) for key in r.models] for number in (3, 4)]
+    return ", ".join(f"topology {number} takes {_span(some)} of 2" for number, some in zip((3, 4), ratios, strict=True))
+
+
+def _span(ratios: Sequence[float]) -> str:
+    return f"{min(ratios):.2f} to {max(ratios):.2f}x" if len(ratios) > 1 else f"{ratios[0]:.2f}x"
+
+
+def _models_by_time(r: Results) -> str:
+    means = {key: r.feedback(key).mean() for key in r.models}
+    return " < ".join(f"{key} {number(means[key])} s" for key in sorted(means, key=means.__getitem__))
+
+
+SEEN: dict[str, Callable[[Results], str]] = {
+    "single_server_flips": lambda r: (
+        "fastest at TP2EP16: " + _of_each(r, lambda key: f"topology {_best_at_tp2(r, key)}")
+    ),
+    "distributed_nics": _topology_order,
+    "common_minimum": _fastest,
+    "more_is_not_faster": _slower_than_t2,
+    "dcqcn_worst_on_t3": _worst_of_dcqcn,
+    "t6_best_mean": _topology_order,
+    "model_order": _models_by_time,
+}
+"""What shows some findings that have no figure, or more than it."""
+
+
 def _mapping_changes(base: Results, mapped: Results) -> dict[str, float]:
     return {key: mapped.model(key).mean() / base.model(key).mean() - 1 for key in base.models}
 
@@ -236,4 +322,5 @@ def _mapping_matters(base: Results, mapped: Results) -> bool:
 
 
 def _mapping_figures(base: Results, mapped: Results) -> str:
-    return ", ".join(f"{key} {100 * change:+.0f} %" for key, change in _mapping_changes(base, mapped).items())
+    changes = ", ".join(f"{key} {100 * change:+.1f} %" for key, change in _mapping_changes(base, mapped).items())
+    return f"mean time under the other mapping: {changes}"

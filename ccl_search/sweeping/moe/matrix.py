@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import fmean
 from typing import Any
 
@@ -108,7 +109,11 @@ class Matrix:
 
     def of(self, **wanted: Any) -> Matrix:
         """The cells whose fields have the wanted values; a tuple means any of them."""
-        return Matrix(cell for cell in self.cells if all(_fits(getattr(cell, k), v) for k, v in wanted.items()))
+        cells = self.cells
+        for name, value in wanted.items():
+            field, values = attrgetter(name), value if isinstance(value, tuple) else (value,)
+            cells = tuple(cell for cell in cells if field(cell) in values)
+        return Matrix(cells)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -133,10 +138,6 @@ class Matrix:
     def slowest(self) -> Cell:
         """The cell of the highest time."""
         return max(self.cells, key=lambda cell: cell.time_s)
-
-
-def _fits(value: Any, wanted: Any) -> bool:
-    return value in wanted if isinstance(wanted, tuple) else value == wanted
 
 
 def places(what: Study, settings: Sequence[Setting], algorithms: Sequence[str] = ()) -> list[Place]:

@@ -17,21 +17,36 @@ def write(found: Experiment, path: Path) -> None:
     """Write the tables into `path`, between its marks where it has them; the text around them is kept.
 
     Raises:
-        BadInputError: the file has no marks, or cannot be written.
+        BadInputError: the file has no marks, or cannot be read or written.
+    """
+    before, after = around(path, found.study.data["title"])
+    try:
+        path.write_text(f"{before}{BEGIN}\n\n{body(found)}\n{END}{after}", encoding="utf-8")
+    except OSError as error:
+        raise _unusable(path, error) from error
+
+
+def around(path: Path, title: str = "") -> tuple[str, str]:
+    """What stands before and after the tables in `path`; a heading where there is no such file yet.
+
+    Raises:
+        BadInputError: the file has no marks, cannot be read, or its folder is not there.
     """
     try:
-        text = (
-            path.read_text(encoding="utf-8") if path.exists() else f"# {found.study.data['title']}\n\n{BEGIN}\n{END}\n"
-        )
-        head, begun, rest = text.partition(BEGIN)
-        _, ended, tail = rest.partition(END)
-        if not begun or not ended:
-            raise BadInputError(
-                f"{path} has no part to be replaced", f"mark it with {BEGIN} and {END}, or name a new file"
-            )
-        path.write_text(f"{head}{BEGIN}\n\n{body(found)}\n{END}{tail}", encoding="utf-8")
+        if not path.exists() and path.parent.is_dir():
+            return f"# {title}\n\n", "\n"
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise BadInputError(f"cannot write {path}: {error.strerror}", "check the path given to --write") from error
+        raise _unusable(path, error) from error
+    before, begun, rest = text.partition(BEGIN)
+    _, ended, after = rest.partition(END)
+    if not begun or not ended:
+        raise BadInputError(f"{path} has no part to be replaced", f"mark it with {BEGIN} and {END}, or name a new file")
+    return before, after
+
+
+def _unusable(path: Path, error: OSError) -> BadInputError:
+    return BadInputError(f"cannot write {path}: {error.strerror}", "check the path given to --write")
 
 
 def body(found: Experiment) -> str:
@@ -39,10 +54,12 @@ def body(found: Experiment) -> str:
     cells = len(found.results.matrix.cells)
     verdicts = Counter(each.verdict for each in found.findings)
     counted = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+    here = Counter(each.here for each in found.findings)
     variants = f", {len(found.variants)} variants of what the text leaves open" if found.variants else ""
     lines = [
         f"{cells} configurations of {len(found.results.models)} models{variants}; rank mapping {found.mapping}.",
-        f"Of {len(found.findings)} findings: {counted}.",
+        f"Of {len(found.findings)} findings: {counted}. Under the definitions alone {here[True]} hold and "
+        f"{here[False]} fail.",
         *([f"Variants: {'; '.join(found.variants)}."] if found.variants else []),
         "",
         *(line for table in all_tables(found) for line in section(table)),

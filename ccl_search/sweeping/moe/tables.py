@@ -9,11 +9,12 @@ from typing import Any
 from ccl_search.sweeping.moe import quantities
 from ccl_search.sweeping.moe.definitions import Study, published
 from ccl_search.sweeping.moe.experiment import Experiment
-from ccl_search.sweeping.moe.findings import figure, number
+from ccl_search.sweeping.moe.findings import figure, number, topology_order
 from ccl_search.sweeping.moe.matrix import Matrix
 from ccl_search.sweeping.moe.quantities import DBT, RING, Results
 
 _GB = 1e9
+_UNSURE = ("fails", "depends")
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class Table:
 def all_tables(found: Experiment) -> Iterator[Table]:
     """Every table, in the order of the page; those that compare models are left out where one is missing."""
     yield findings(found)
+    if reasons(found).rows:
+        yield reasons(found)
+    if found.variants:
+        yield variants(found)
     yield figures(found)
     yield residency(found)
     if found.results.screen.of(algorithm="ring_ring").cells:
@@ -50,7 +55,16 @@ def published_models() -> list[str]:
 def findings(found: Experiment) -> Table:
     """Every finding with its verdict."""
     rows = [
-        [each.verdict, each.text, each.place, each.theirs, each.ours, _depends(each.here, each.against)]
+        [
+            each.verdict,
+            each.text,
+            each.place,
+            "; ".join(_words(quantity) for quantity in each.quantities),
+            each.theirs,
+            each.ours,
+            each.seen,
+            _depends(each.here, each.against),
+        ]
         for each in found.findings
     ]
     note = (
@@ -58,7 +72,13 @@ def findings(found: Experiment) -> Table:
         if found.variants
         else "Under the definitions alone; --sensitivity runs the variants of what the text leaves open."
     )
-    return Table("findings", ["verdict", "finding", "section", "published", "ours", "depends on"], rows, note)
+    heads = ["verdict", "finding", "section", "figure", "published", "ours", "seen here", "depends on"]
+    return Table("findings", heads, rows, note)
+
+
+def _words(quantity: str) -> str:
+    words: str = published()["quantities"][quantity]
+    return words
 
 
 def _depends(here: bool | None, against: Sequence[str]) -> str:
@@ -67,21 +87,53 @@ def _depends(here: bool | None, against: Sequence[str]) -> str:
     return f"{'holds' if here else 'fails'} here, not with: {'; '.join(against)}"
 
 
+def reasons(found: Experiment) -> Table:
+    """Why findings fail or depend, as far as it is known."""
+    rows = [[each.verdict, each.text, each.why] for each in found.findings if each.why and each.verdict in _UNSURE]
+    return Table("why findings fail or depend", ["verdict", "finding", "why"], rows)
+
+
 def figures(found: Experiment) -> Table:
     """Every published figure with ours."""
     rows = []
     for model, quantity, theirs, unit, place in published()["facts"]:
         ours = quantities.value(found.results, model, quantity)
         if ours is not None:
-            rows.append([model, quantity, figure(theirs, unit), figure(ours, unit), _difference(theirs, ours), place])
+            difference = _difference(theirs, ours, unit)
+            rows.append([model, _words(quantity), figure(theirs, unit), figure(ours, unit), difference, place])
     heads = ["model", "quantity", ">published", ">ours", ">difference", "section"]
-    return Table("published figures", heads, rows, "Differences of single figures, relative; percentages in points.")
+    note = (
+        "Means are over all 192 configurations of a model where nothing else is said (144 have a mode with feedback), "
+        "single times with ring_direct and RoCE HPCC. Differences of percentages are in points, of counts in counts, "
+        "of all else relative."
+    )
+    return Table("published figures", heads, rows, note)
 
 
-def _difference(theirs: Any, ours: Any) -> str:
-    if isinstance(theirs, (list, tuple)) or isinstance(ours, (list, tuple)) or not theirs:
+def _difference(theirs: Any, ours: Any, unit: str) -> str:
+    if isinstance(theirs, (list, tuple)) or isinstance(ours, (list, tuple)):
         return ""
-    return f"{100 * (ours / theirs - 1):+.0f} %"
+    if unit == "%":
+        return f"{ours - theirs:+.1f} points"
+    return f"{ours - theirs:+.0f}" if unit.startswith("of ") else f"{100 * (ours / theirs - 1):+.0f} %"
+
+
+def variants(found: Experiment) -> Table:
+    """What each variant of what the text leaves open does to the mean times, of the first model in more detail."""
+    first = found.results.models[0]
+    rows = [_variant(name, results, found) for name, results in {"as defined": found.results, **found.variants}.items()]
+    heads = ["variant", *(f">{key}" for key in found.results.models), f"topologies, {first}"]
+    heads += [f">TP{tp}EP{ep}, {first}" for tp, ep in found.study.partitions] + [">findings turned"]
+    note = "Configurations in modes with feedback; topologies by their mean time, the fastest first."
+    return Table("variants, mean seconds", heads, rows, note)
+
+
+def _variant(name: str, results: Results, found: Experiment) -> list[str]:
+    means = [number(results.feedback(key).mean()) for key in results.models]
+    first = results.feedback(results.models[0])
+    splits = [number(first.of(tp=tp).mean()) for tp, _ in found.study.partitions]
+    turned = sum(name in each.against for each in found.findings)
+    return [name, *means, topology_order(results, results.models[0]), *splits, str(turned)]
 
 
 def residency(found: Experiment) -> Table:
@@ -121,6 +173,7 @@ def _published(model: str, quantity: str) -> float:
 def main_effects(results: Results, study: Study) -> Table:
     """Mean seconds of every level of every dimension, all cells of a model."""
     levels: list[tuple[str, dict[str, Any]]] = [
+        ("all", {}),
         *((f"topology {number}", {"topology": number}) for number in study.topologies),
         *((f"TP{tp}EP{ep}", {"tp": tp}) for tp, ep in study.partitions),
         *((mode, {"mode": mode, "topology": study.topologies[:-1]}) for mode in study.modes),

@@ -101,5 +101,9 @@ def test_every_finding_has_a_rule_and_every_figure_a_place() -> None:
 
     assert {entry["key"] for entry in data["findings"]} == set(CHECKS) | {"mapping_matters"}
     assert all(place and unit for _, _, _, unit, place in data["facts"])
+    named = {quantity for _, quantity, *_ in data["facts"]} | {
+        q for each in data["findings"] for q in each["quantities"]
+    }
+    assert named <= set(data["quantities"])
     keys = [(model, quantity) for model, quantity, *_ in data["facts"]]
     assert len(set(keys)) == len(keys)

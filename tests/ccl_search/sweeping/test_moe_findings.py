@@ -74,6 +74,22 @@ def test_the_mapping_is_a_finding_of_two_matrices() -> None:
     assert verdict(findings.check(results(), {}, None), "mapping_matters").verdict == "not checked"
 
 
+def test_a_finding_shows_what_it_rests_on() -> None:
+    found = findings.check(results(), {}, results(time=lambda *where: 1.1 * usual(*where)))
+
+    # the made-up matrix orders topologies as small.PLACE does, and DCQCN costs 1.3 x 1.2 on topology 3
+    order = "mean time of topologies: 6 < 1 < 2 < 4 < 5 < 3 for every model"
+    assert verdict(found, "distributed_nics").seen == order
+    assert verdict(found, "common_minimum").seen == "fastest: topology 6 TP2EP16 ring_direct for every model"
+    assert verdict(found, "dcqcn_worst_on_t3").seen == "highest on: topology 3 (1.56x) for every model"
+    other = findings.check(results(time=BREAKERS["common_minimum"]), {})
+    assert "flash topology 1 TP2EP16 ring_direct, kimi-k3 topology 6" in verdict(other, "common_minimum").seen
+    assert verdict(found, "mapping_matters").seen.endswith("v4-pro +10.0 %")
+    peak = verdict(found, "kimi_tree_peaks")
+    assert (peak.theirs, peak.ours) == ("kimi-k3 1.32x; kimi-k3 1.29x", "kimi-k3 1.6x; kimi-k3 2x")
+    assert all(each.seen or each.ours for each in found)
+
+
 def test_weights_are_held_against_the_limit() -> None:
     assert CHECKS["weights_fit"](results(weights={**dict.fromkeys(MODELS, 10.0), "glm": 64.1})) is False
 
