@@ -30,6 +30,8 @@ KINDS = {
 }
 ALGORITHMS = {"doubleBinaryTree": "double_binary_tree_astra", "halvingDoubling": "halving_doubling"}
 MODELS = {"Flash": (4096, 6), "GLM": (6144, 8), "KimiK3": (3584, 16), "V4Pro": (7168, 6)}
+PEAK = 900e12
+"""FLOP/s of a GPU of the study's rows."""
 LARGE = 0.05
 ROUNDING = 0.02
 FORWARDING = "3.5 (whole messages are stored and forwarded at every hop)"
@@ -136,8 +138,16 @@ def _layer(
     return [*[reduce] * (reduces - 1), exchange, exchange, reduce]
 
 
+def _with_work(traffic: list[Collective], row: dict[str, str], hidden: int) -> list[Collective | float]:
+    """The attention's time before a layer's collectives, the rest of the row's GPU time between its two exchanges."""
+    tokens = int(row["tokens"])
+    attention = (16 * tokens * hidden**2 + 4 * tokens**2 * hidden) / int(row["tp"]) / PEAK
+    middle = [step.kind for step in traffic].index("all_to_all") + 1
+    return [attention, *traffic[:middle], float(row["gpu_ns"]) * 1e-9 - attention, *traffic[middle:]]
+
+
 def study_layers(data: Reference) -> Iterator[Comparison]:
-    """Whole layers of the MoE topology study, stock window, valid rows; packet by packet where that is affordable."""
+    """Whole layers of the MoE topology study, stock window, valid rows, in sequence; by packets where affordable."""
     models: dict[tuple[str, NetworkParameters], NetworkModel] = {}
     for row in data.rows("moe_study/ns3.csv"):
         if any(word in row["note"] for word in ("INVALID", "HAS_WIN 0", "KMIN", "leak")):
@@ -155,7 +165,7 @@ def study_layers(data: Reference) -> Iterator[Comparison]:
         algorithm = "ring" if row["algorithm"].startswith("ring") else "double_binary_tree_astra"
         divisor = expert**2 if row["variant"].endswith("F") else expert
         steps = _layer(int(row["tokens"]), hidden, top, tensor, expert, algorithm, int(row["variant"][2]), divisor)
-        ours = float(row["gpu_ns"]) + sum(model.time(step).seconds * 1e9 for step in steps)
+        ours = model.sequence(_with_work(steps, row, hidden)).seconds * 1e9
         label = f"{row['model']} {Path(row['topo_file']).stem} TP{tensor}EP{expert} {row['algorithm']} {row['cc']}"
         yield Comparison("moe_study", f"{row['topology']} {row['cc']}", label, float(row["layer_ns"]), ours)
 

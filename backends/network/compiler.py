@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from backends.network.algorithms import Stage
 from backends.network.congestion import Dcqcn
-from backends.network.folding import Classes, Integers, Traffic, firsts, in_order, refine, same_pairs
+from backends.network.folding import Classes, Integers, Traffic, firsts, in_order, refine, same_pairs, unfolded
 from backends.network.messages import Messages, expand, flatten, link_bytes, link_times, traffic_of
 from backends.network.packets import acknowledgement_time, packet_time, packets, tail
 from backends.network.parameters import ChunkOrder, CongestionControl, NetworkParameters
@@ -80,26 +80,32 @@ def _packets(
     times = Counter(number for lane in lanes for number in lane)
     runs = np.array([stages[number].repeat * times[number] for number in flat.stage])
     cost = runs * np.ceil(flat.nbytes / parameters.payload_bytes) * flat.ways.lengths
+    members = [np.flatnonzero(flat.stage == index) for index in range(len(stages))]
     best: tuple[Trains | None, Classes] = None, classes
-    for size in _shares_of(topology.devices, parameters):
-        finer = in_order(refine(traffic, len(devices), devices % size))
+    for finer in _foldings(traffic, devices, topology.devices, float(cost.sum()), parameters):
         if cost[firsts(finer.message)].sum() > parameters.packet_budget:
             break
         found = trains(
             flat.nbytes.tolist(), flat.routes, flat.back_routes, traffic, finer, topology, flat.links, parameters
         )
-        members = [tuple(np.unique(finer.message[flat.stage == index]).tolist()) for index in range(len(stages))]
-        if not found.crowded(members):
+        if not found.crowded([tuple(np.unique(finer.message[stage]).tolist()) for stage in members]):
             break
         best = found, finer
     return best
 
 
-def _shares_of(devices: int, parameters: NetworkParameters) -> list[int]:
-    """How many devices in a row to tell apart, coarsest first. Marks strike single messages, so DCQCN needs all."""
-    if parameters.congestion_control is CongestionControl.DCQCN:
-        return [devices]
-    return [size for size in range(1, devices + 1) if devices % size == 0]
+def _foldings(
+    traffic: Traffic, devices: Integers, count: int, cost: float, parameters: NetworkParameters
+) -> Iterator[Classes]:
+    """Every message on its own where the budget allows that; else alike ones folded, ever finer.
+
+    Marks strike single messages, so DCQCN is never folded.
+    """
+    if cost <= parameters.packet_budget:
+        yield unfolded(traffic, len(devices))
+    elif parameters.congestion_control is not CongestionControl.DCQCN:
+        for size in (size for size in range(1, count + 1) if count % size == 0):
+            yield in_order(refine(traffic, len(devices), devices % size))
 
 
 def _program(

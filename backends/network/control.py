@@ -101,11 +101,13 @@ class Dcqcn:
                 self._rise()
 
     def _weigh(self, now: float) -> None:
-        gain = self._known.alpha_gain
-        while self._alpha_at <= now:
-            self._alpha = (1.0 - gain) * self._alpha + (gain if self._marked_alpha else 0.0)
+        gain, interval = self._known.alpha_gain, self._known.alpha_interval
+        if self._alpha_at <= now:
+            times = int((now - self._alpha_at) / interval + 1e-9) + 1
+            marked = gain if self._marked_alpha else 0.0
+            self._alpha = (1.0 - gain) ** (times - 1) * ((1.0 - gain) * self._alpha + marked)
             self._marked_alpha = False
-            self._alpha_at += self._known.alpha_interval
+            self._alpha_at += times * interval
 
     def _cut(self) -> None:
         if self._marked:

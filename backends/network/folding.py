@@ -86,6 +86,12 @@ def refine(traffic: Traffic, ranks: int, colours: Integers | None = None) -> Cla
     return Classes(*(np.arange(size, dtype=np.int64) for size in (messages, links, ranks)))
 
 
+def unfolded(traffic: Traffic, ranks: int) -> Classes:
+    """Every message, link and rank on its own."""
+    sizes = len(traffic.source), len(traffic.link_colour), ranks
+    return Classes(*(np.arange(size, dtype=np.int64) for size in sizes))
+
+
 def in_order(classes: Classes) -> Classes:
     """The same with messages and ranks numbered by their first members, so that things happen in a fixed order."""
     return Classes(_by_first(classes.message), classes.link, _by_first(classes.rank))

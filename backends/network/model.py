@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import ceil
@@ -10,12 +11,13 @@ import numpy as np
 
 from backends.network.algorithms import Stage
 from backends.network.collective import Collective, CollectiveTiming
-from backends.network.compiler import compile_stages
+from backends.network.compiler import Compiled, compile_stages
 from backends.network.engine import Engine
 from backends.network.packet_engine import PacketEngine
 from backends.network.parameters import ChunkOrder, NetworkParameters
 from backends.network.planning import chosen_algorithm, schedule, variants
 from backends.network.topology import Topology
+from backends.network.train_engine import TrainEngine
 
 _PIPELINED = ("double_binary_tree", "double_binary_tree_astra", "hierarchical")
 
@@ -27,6 +29,7 @@ class NetworkModel:
         self.topology = topology
         self.parameters = parameters or NetworkParameters()
         self._timings: dict[Collective, CollectiveTiming] = {}
+        self._by_packets: set[Collective] = set()
 
     def time(self, collective: Collective) -> CollectiveTiming:
         """Seconds and bytes of `collective` alone on the network.
@@ -34,16 +37,19 @@ class NetworkModel:
         Raises:
             BadInputError: a rank is no device, nothing joins two ranks, or the algorithm cannot serve the group.
         """
-        if collective.algorithm is None:
-            collective = replace(collective, algorithm="auto")
+        collective = self._named(collective)
         if collective not in self._timings:
             self._timings[collective] = self._simulate(collective)
         return self._timings[collective]
 
+    def _named(self, collective: Collective) -> Collective:
+        return collective if collective.algorithm is not None else replace(collective, algorithm="auto")
+
     def sequence(self, steps: Sequence[Collective | float]) -> CollectiveTiming:
         """Collectives one after another, each rank going on once it has its own part; numbers are seconds of work.
 
-        Unlike a sum of `time`, ranks that are served early start the next step while others still communicate.
+        Unlike a sum of `time`, ranks that are served early start the next step while others still communicate. Where
+        single collectives are simulated packet by packet and all of them at once are too many packets, it is the sum.
         """
         stages: list[Stage] = []
         lanes: list[list[int]] = [[]]
@@ -54,21 +60,45 @@ class NetworkModel:
                 pause = 0.0
             else:
                 pause += step
-        timing = self._run(stages, [lane for lane in lanes if lane], name)
+        compiled = self._compiled(stages, lanes)
+        if self.parameters.packet_budget and compiled and not (compiled.trains and compiled.trains.single):
+            summed = self._one_by_one([self._named(step) for step in steps if isinstance(step, Collective)])
+            if summed is not None:
+                work = sum(step for step in steps if not isinstance(step, Collective))
+                return replace(summed, seconds=summed.seconds + work)
+        timing = self._run(compiled, name)
         return replace(timing, seconds=timing.seconds + pause)
+
+    def _one_by_one(self, collectives: Sequence[Collective]) -> CollectiveTiming | None:
+        """The sum of the collectives, where any of them is simulated packet by packet; else None."""
+        timings = [self.time(collective) for collective in collectives]
+        if self._by_packets.isdisjoint(collectives):
+            return None
+        carried: Counter[int] = Counter()
+        for timing in timings:
+            carried.update(timing.link_bytes)
+        seconds = sum(timing.seconds for timing in timings)
+        return CollectiveTiming(seconds, carried, self._fullest(carried), timings[-1].algorithm)
 
     def _simulate(self, collective: Collective) -> CollectiveTiming:
         stages: list[Stage] = []
         lanes: list[list[int]] = [[]]
         name = self._append(collective, 0.0, stages, lanes)
-        return self._run(stages, [lane for lane in lanes if lane], name)
+        compiled = self._compiled(stages, lanes)
+        if compiled is not None and compiled.trains:
+            self._by_packets.add(collective)
+        return self._run(compiled, name)
 
-    def _run(self, stages: list[Stage], lanes: list[list[int]], name: str) -> CollectiveTiming:
-        if not lanes:
+    def _compiled(self, stages: list[Stage], lanes: list[list[int]]) -> Compiled | None:
+        used = [lane for lane in lanes if lane]
+        return compile_stages(stages, used, self.topology, self.parameters) if used else None
+
+    def _run(self, compiled: Compiled | None, name: str) -> CollectiveTiming:
+        if compiled is None:
             return CollectiveTiming(0.0, {}, -1, name)
-        compiled = compile_stages(stages, lanes, self.topology, self.parameters)
         if compiled.trains:
-            seconds = PacketEngine(compiled.program, compiled.trains, self.parameters).run()
+            engine = PacketEngine if compiled.trains.single else TrainEngine
+            seconds = engine(compiled.program, compiled.trains, self.parameters).run()
         else:
             seconds = Engine(compiled.program, compiled.rates).run()
         return CollectiveTiming(seconds, compiled.link_bytes, self._fullest(compiled.link_bytes), name)

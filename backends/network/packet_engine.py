@@ -1,232 +1,239 @@
-"""Packet by packet: senders with windows and congestion control over first-in-first-out ports, alike messages folded.
+"""Packet by packet, every message on its own: windows, congestion control, first-in-first-out ports, in whole ticks.
 
-A train is one packet of every message of a class. At a port its copies arrive within an interval, wait for what is
-there, and leave one after another; the sender of the class sees the middle one, a message is there with the last. With
-one message a class this is a packet simulation; what folding loses is the spread between alike messages.
+What it follows is the host of the reference: messages of a host take turns, skipping those whose window or rate does
+not let them; acknowledgements go before data at the host and take their turn with them at the ports; a host that finds
+nothing to send wakes when the first of its messages may send, and otherwise only when an acknowledgement comes. What a
+packet leaves behind it when it leaves a port (marks, telemetry) is read off the port's record when it reaches the next.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
-from math import inf, log
+from random import Random
 from typing import Any
 
 from backends.network.control import Dcqcn, Hpcc
 from backends.network.parameters import CongestionControl, NetworkParameters
-from backends.network.port_queue import POINT, PortQueue
-from backends.network.rounds import ARRIVE, START, Key, Program, Rounds
-from backends.network.sender import Flow, Host, Train
+from backends.network.port_queue import PortRecord
+from backends.network.rounds import ARRIVE, REDUCED, START, Key, Program, Rounds
+from backends.network.sender import HostQueue, Message, Packet
 from backends.network.trains import Trains
 from runs.errors import CclSearchError
 
-_GOLDEN = (5**0.5 - 1) / 2
+_FORTH, _BACK, _SENT, _WAKE = 3, 4, 5, 6
+_BYTES, _QUEUE = 128, 80
+"""Units in which telemetry counts what a port has sent and what waits there (Li et al. 2019, section 4)."""
+_DRAWS = 1
+"""Marks are drawn from one fixed sequence, so that an answer never depends on a run."""
 
 
 class PacketEngine(Rounds):
-    """One run of a program, packet by packet."""
+    """One run of a program whose every message is a class of its own."""
 
-    def __init__(self, program: Program, trains: Trains, parameters: NetworkParameters) -> None:
+    def __init__(self, program: Program, trains: Trains, parameters: NetworkParameters, draws: int = _DRAWS) -> None:
         super().__init__(program)
-        self._trains, self._known = trains, parameters
-        self._queues = [PortQueue(port) for port in trains.ports]
-        self._hosts: dict[int, Host] = {}
-        self._agenda: list[tuple[float, int, Callable[[Any], None], Any]] = []
-        self._wire = float(parameters.payload_bytes + parameters.header_bytes)
-        self._ticks = 1.0 / (parameters.tick or 1e-9)
-        self._drawn = 0.5
+        self._trains, self._parameters = trains, parameters
+        self._tick = parameters.tick or 1e-9
+        self._ports = [PortRecord(port, self._tick) for port in trains.ports]
+        self._hosts: dict[int, HostQueue] = {}
+        self._agenda: list[tuple[int, int, int, int, int, Any]] = []
+        self._time = self._since = 0
+        self._wire = parameters.payload_bytes + parameters.header_bytes
+        self._draw = Random(draws).random  # noqa: S311 - no secret
+        self._chunks: dict[tuple[int, int], int] = {}
+        self._expected = self._expectations()
 
     def run(self) -> float:
         """Seconds until every message of every lane is delivered."""
         self._begin()
-        while self._events or self._agenda:
-            soon = self._events[0][0] if self._events else inf
-            if self._agenda and self._agenda[0][0] < soon:
-                self._now, _, act, what = heapq.heappop(self._agenda)
-                act(what)
-            else:
-                self._now, kind, _, lane, at, member = heapq.heappop(self._events)
-                self._handle(kind, (lane, at, member))
+        agenda, acts = self._agenda, self._acts()
+        while agenda:
+            self._time, self._since, _, _, kind, what = heapq.heappop(agenda)
+            acts[kind](what)
         if not self._finished():
             raise CclSearchError("the packet simulation ended before its messages did", "report this collective")
         return self._now
 
-    def _handle(self, kind: int, key: Key) -> None:
-        if kind != START:
-            self._arrived(kind, key)
-            return
-        self._join(self._flow(key))
+    def _acts(self) -> list[Any]:
+        acts: list[Any] = [None] * 7
+        acts[START], acts[ARRIVE], acts[REDUCED] = self._join, self._delivered, self._ready
+        acts[_FORTH], acts[_BACK], acts[_SENT], acts[_WAKE] = self._forth, self._back, self._sent, self._wake
+        return acts
 
-    def _at(self, when: float, act: Callable[[Any], None], what: Any) -> None:
+    def _push(self, when: float, kind: int, message: Key) -> None:
+        self._at(max(round(when / self._tick), self._time), kind, message)
+
+    def _at(self, when: int, kind: int, what: Any) -> None:
         self._count += 1
-        heapq.heappush(self._agenda, (self._on_tick(when), self._count, act, what))
+        heapq.heappush(self._agenda, (when, self._time, self._since, self._count, kind, what))
 
-    def _on_tick(self, when: float) -> float:
-        """Events of one moment must compare as equal, or symmetric senders drift apart by rounding."""
-        return round(when * self._ticks) / self._ticks
+    def _pass(self, port: PortRecord, size: float, kind: int, packet: Packet) -> None:
+        """Through a port to what is behind it.
 
-    def _took(self, size: float, queue: PortQueue) -> float:
-        """Seconds that one packet of `size` wire bytes keeps a port busy."""
-        if size == self._wire:
-            return queue.port.packet
-        return max(round(size / queue.bandwidth * self._ticks), 1) / self._ticks
+        Of one moment events come in the order in which they were caused: by when their cause came, by when the cause
+        of that came, and so on. What left a busy port was caused by the end of the packet before it, and that chain
+        goes back to the packet that found the port idle.
+        """
+        before, now = port.began, self._time
+        if now >= port.free:
+            self._count += 1
+            port.order, before = self._count, self._since
+        packet.place, packet.started = port.enter(now, size)
+        what = port.free + port.latency, port.began, before, port.order, kind, packet
+        heapq.heappush(self._agenda, what)
 
-    def _flow(self, key: Key) -> Flow:
+    def _expectations(self) -> dict[tuple[int, int, int, int], list[tuple[int, int]]]:
+        """Of each chunk (a launch begins one) and pair of ranks the rounds and classes of its messages, in order."""
+        expected: dict[tuple[int, int, int, int], list[tuple[int, int]]] = {}
+        for lane, rounds in enumerate(self._program.lanes):
+            chunk = 0
+            for at, members in enumerate(rounds):
+                known = [self._program.classes[member] for member in members]
+                chunk += any(what.delay > self._parameters.step_seconds for what in known)
+                self._chunks[lane, at] = chunk
+                for member, what in zip(members, known, strict=True):
+                    expected.setdefault((lane, chunk, what.source, what.target), []).append((at, member))
+        return expected
+
+    def _delivered(self, key: Key) -> None:
+        """A message counts for the first of its pair and size that is still awaited, not for the one that it was.
+
+        ASTRA-sim matches by count, so that a message of a ring that others have overtaken holds nobody up.
+        """
+        self._now = self._time * self._tick
+        lane, at, member = key
+        what = self._program.classes[member]
+        awaited = self._expected[lane, self._chunks[lane, at], what.source, what.target]
+        first = next(one for one in awaited if self._program.classes[one[1]].work == what.work)
+        awaited.remove(first)
+        self._arrived(ARRIVE, (lane, *first))
+
+    def _ready(self, key: Key) -> None:
+        self._now = self._time * self._tick
+        self._arrived(REDUCED, key)
+
+    def _join(self, key: Key) -> None:
         way = self._trains.ways[key[2]]
-        full, rest = divmod(way.nbytes, self._known.payload_bytes)
-        last = rest + self._known.header_bytes if rest > 0 else self._wire
-        flow = Flow(key, way, int(full) + (rest > 0), last)
-        line = self._queues[way.hops[0][0]].bandwidth
-        if self._known.congestion_control is CongestionControl.HPCC:
-            flow.control = Hpcc(line, way.window, way.trip, self._known)
-        elif self._known.congestion_control is CongestionControl.DCQCN:
-            flow.control = Dcqcn(line, self._known)
-            flow.endures = self._chance()
-        return flow
-
-    def _join(self, flow: Flow) -> None:
-        port = flow.way.hops[0][0]
-        host = self._hosts.get(port)
+        message = Message(key, way, self._parameters)
+        message.next_at = self._time
+        line = self._ports[way.hops[0][0]].bandwidth
+        if self._parameters.congestion_control is CongestionControl.HPCC:
+            message.control = Hpcc(line, way.window, way.trip, self._parameters)
+        elif self._parameters.congestion_control is CongestionControl.DCQCN:
+            message.control = Dcqcn(line, self._parameters)
+        message.widen(line)
+        number = way.hops[0][0]
+        host = self._hosts.get(number)
         if host is None:
-            host = self._hosts[port] = Host(self._queues[port])
-        host.flows.append(flow)
+            host = self._hosts[number] = HostQueue(self._ports[number])
+        host.messages.append(message)
         self._send(host)
 
-    def _send(self, host: Host) -> None:
-        """The next packet of the flow whose turn it is, if the host is idle and any flow may send."""
-        if host.free > self._now:
+    def _sent(self, host: HostQueue) -> None:
+        host.due = False
+        self._send(host)
+
+    def _wake(self, what: tuple[HostQueue, int]) -> None:
+        host, number = what
+        if number == host.alarm:
+            host.wakes = -1
+            self._send(host)
+
+    def _send(self, host: HostQueue) -> None:
+        """The next packet in turn, if the port is idle; else when to look again."""
+        now = self._time
+        if now < host.free:
+            if not host.due:
+                host.due = True
+                self._at(host.free, _SENT, host)
             return
-        flow, soonest = host.choose(self._now, self._known.payload_bytes)
-        if flow is not None:
-            self._emit(host, flow)
-        elif soonest < inf and (soonest < host.wake or host.wake <= self._now):
-            host.wake = soonest
-            self._at(soonest, self._send, host)
+        message = host.choose(now, self._tick)
+        if message is not None:
+            self._emit(host, message)
+        elif host.wakes < 0:
+            soonest = min((each.next_at for each in host.messages), default=-1)
+            if soonest > now:
+                self._alarm(host, soonest)
 
-    def _emit(self, host: Host, flow: Flow) -> None:
-        flow.sent += 1
-        train = Train(flow, flow.sent, self._wire if flow.sent < flow.packets else flow.last)
-        took = self._took(train.size, host.queue)
-        more = max(took * (flow.way.hops[0][1] - 1.0), 0.0)
-        train.half = more / 2
-        if flow.control is not None:
-            pause = train.size / flow.control.rate
-            flow.next_at = self._on_tick(self._now + pause)
-            train.half = max(train.half, min(flow.spread, pause / 2))
-        host.free = self._on_tick(self._now + took + more + host.owed)
-        host.owed = 0.0
-        self._depart(train, self._now + took + more / 2, host.queue)
-        self._at(host.free, self._send, host)
+    def _alarm(self, host: HostQueue, when: int) -> None:
+        host.wakes = when
+        host.alarm += 1
+        self._at(when, _WAKE, (host, host.alarm))
 
-    def _depart(self, train: Train, when: float, queue: PortQueue) -> None:
-        """The middle of a train has left a port; one that is spread in time is announced to the next port."""
-        reach, flow, ahead = when + queue.port.latency, train.flow, train.hop + 1
-        if train.half > POINT and ahead < len(flow.way.hops):
-            port, copies = flow.way.hops[ahead]
-            there = self._queues[port]
-            there.add(reach - train.half, reach + train.half, self._took(train.size, there) * copies)
-        self._at(reach, self._reach, train)
+    def _emit(self, host: HostQueue, message: Message) -> None:
+        message.sent += 1
+        size = self._wire if message.sent < message.packets else message.last
+        took = host.port.took(size)
+        message.size = size
+        message.next_at = self._time + (took if message.control is None else message.pause(self._tick))
+        host.free = self._time + took
+        host.due = True
+        self._at(host.free, _SENT, host)
+        self._at(host.free + host.port.latency, _FORTH, Packet(message, message.sent, size))
 
-    def _reach(self, train: Train) -> None:
-        """A train is at the next port, or at its target."""
-        train.hop += 1
-        flow = train.flow
-        if train.hop == len(flow.way.hops):
-            self._answer(train)
-            return
-        port, copies = flow.way.hops[train.hop]
-        queue = self._queues[port]
-        took = self._took(train.size, queue)
-        whole = took * copies
-        if train.half > POINT:
-            waits = max(queue.at(self._now) - took / 2, 0.0)
+    def _forth(self, packet: Packet) -> None:
+        """At the next port, or at the target."""
+        if packet.port is not None and packet.message.control is not None:
+            self._read(packet, packet.port)
+        packet.hop += 1
+        hops = packet.message.way.hops
+        if packet.hop < len(hops):
+            port = self._ports[hops[packet.hop][0]]
+            packet.port = port
+            self._pass(port, packet.size, _FORTH, packet)
         else:
-            waits = queue.at(self._now) + max(whole - took, 0.0) / 2
-            queue.arrive(whole)
-        train.half = max(train.half, (whole - took) / 2)
-        self._at(self._now + waits, self._leave, train)
+            self._answer(packet)
 
-    def _leave(self, train: Train) -> None:
-        """Its turn at a port: what waits behind it is what telemetry and marks tell."""
-        queue = self._queues[train.flow.way.hops[train.hop][0]]
-        took = self._took(train.size, queue)
-        backlog = queue.at(self._now)
-        waiting = max(backlog - took, 0.0)
-        control = train.flow.control
-        if isinstance(control, Hpcc):
-            sent = queue.given - backlog * queue.bandwidth
-            train.seen.append((self._now, sent, waiting * queue.bandwidth, queue.bandwidth))
-        elif control is not None and waiting > self._known.ecn_min:
-            train.marks = 1.0 - (1.0 - train.marks) * (1.0 - self._known.marking(waiting))
-        self._depart(train, self._now + took, queue)
+    def _read(self, packet: Packet, port: PortRecord) -> None:
+        """What waited behind the packet when it left `port`: for HPCC its telemetry, for DCQCN perhaps a mark."""
+        waiting = port.behind(packet.place, packet.started)
+        if isinstance(packet.message.control, Hpcc):
+            sent = port.entered[packet.place] - packet.size
+            figures = sent // _BYTES * _BYTES, waiting // _QUEUE * _QUEUE
+            packet.seen.append((packet.started * self._tick, *figures, port.bandwidth))
+        elif waiting > self._parameters.ecn_min * port.bandwidth and not packet.marked:
+            packet.marked = self._draw() < self._parameters.marking(waiting / port.bandwidth)
 
-    def _answer(self, train: Train) -> None:
-        """The acknowledgement goes ahead of its host's own data, then takes its turn at the ports on the way back."""
-        port, copies = train.flow.way.back[0]
-        known = self._queues[port].port
-        host, wait = self._hosts.get(port), 0.0
+    def _answer(self, packet: Packet) -> None:
+        """The acknowledgement goes after what the host is sending, before its other data."""
+        number = packet.message.way.back[0][0]
+        port = self._ports[number]
+        host = self._hosts.get(number)
+        packet.hop = 0
+        begins = self._time
         if host is not None:
-            wait = min(max(host.free - self._now, 0.0), known.packet)
-            host.owed += known.acknowledgement * copies
-        train.hop = 0
-        self._at(self._now + wait + known.acknowledgement + known.latency, self._return, train)
+            begins = max(begins, host.free)
+            host.free = begins + port.answer
+        self._at(begins + port.answer + port.latency, _BACK, packet)
 
-    def _return(self, train: Train) -> None:
-        train.hop += 1
-        back = train.flow.way.back
-        if train.hop == len(back):
-            self._acknowledge(train)
+    def _back(self, packet: Packet) -> None:
+        packet.hop += 1
+        back = packet.message.way.back
+        if packet.hop == len(back):
+            self._acknowledge(packet)
             return
-        port, copies = back[train.hop]
-        queue = self._queues[port]
-        took = queue.port.acknowledgement
-        wait = queue.at(self._now)
-        queue.arrive(took * copies)
-        self._at(self._now + wait + took + queue.port.latency, self._return, train)
+        self._pass(self._ports[back[packet.hop][0]], self._parameters.ack_bytes, _BACK, packet)
 
-    def _acknowledge(self, train: Train) -> None:
-        flow = train.flow
-        if flow.acked >= flow.packets:
-            return
-        flow.acked = max(flow.acked, train.number)
-        flow.spread = train.half
-        if flow.acked == flow.packets:
-            self._push(self._on_tick(self._now + train.half), ARRIVE, flow.key)
-        else:
-            self._steer(flow, train)
-        self._send(self._hosts[flow.way.hops[0][0]])
-
-    def _steer(self, flow: Flow, train: Train) -> None:
-        control = flow.control
+    def _acknowledge(self, packet: Packet) -> None:
+        message = packet.message
+        message.acked = max(message.acked, packet.number)
+        host = self._hosts[message.way.hops[0][0]]
+        if message.acked == message.packets:
+            self._at(self._time, ARRIVE, message.key)
+        control = message.control
         if isinstance(control, Hpcc):
-            before = control.rate
-            control.acknowledged(train.number, flow.sent, train.seen)
-            pause = self._wire / control.rate - self._wire / before
-            flow.next_at = self._on_tick(flow.next_at + pause)
-        elif control is not None and train.marks:
-            self._count_marks(flow, control, train.marks)
+            self._steer(host, message, control, packet)
+        elif control is not None and packet.marked:
+            message.retime(host.port.bandwidth, self._tick, self._time, marked=True)
+        self._send(host)
 
-    def _count_marks(self, flow: Flow, control: Dcqcn, marks: float) -> None:
-        flow.marks += marks
-        if flow.marks >= flow.endures:
-            flow.marks, flow.endures = 0.0, self._chance()
-            self._mark(flow, control)
-
-    def _chance(self) -> float:
-        """Expected marks until a packet is marked: exponential, spread by the golden ratio and so always the same."""
-        self._drawn = (self._drawn + _GOLDEN) % 1.0
-        return -log(1.0 - self._drawn)
-
-    def _mark(self, flow: Flow, control: Dcqcn) -> None:
-        idle = control.timer == inf
-        control.marked(self._now)
-        if idle:
-            self._at(control.timer, self._tick, flow)
-
-    def _tick(self, flow: Flow) -> None:
-        control = flow.control
-        if flow.acked >= flow.packets or not isinstance(control, Dcqcn):
-            return
-        control.tick(self._now + 0.5 / self._ticks)
-        self._at(control.timer, self._tick, flow)
-        self._send(self._hosts[flow.way.hops[0][0]])
+    def _steer(self, host: HostQueue, message: Message, control: Hpcc, packet: Packet) -> None:
+        before = control.rate
+        control.acknowledged(packet.number, message.sent, packet.seen)
+        if control.rate != before:
+            message.next_at += round(message.size / control.rate / self._tick) - round(
+                message.size / before / self._tick
+            )
+            message.widen(host.port.bandwidth)
+        if message.next_at < host.wakes:
+            self._alarm(host, max(message.next_at, self._time))

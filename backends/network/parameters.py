@@ -8,7 +8,7 @@ from math import inf
 
 from runs.errors import BadInputError
 
-DETAILED = 400_000
+DETAILED = 1_000_000
 """The packet budget of a single answer that should be as close to NS-3 as the model comes."""
 
 

@@ -1,8 +1,9 @@
-"""A first-in-first-out port as a fluid: trains of packets flow in during intervals, the port sends all the time."""
+"""A first-in-first-out port: as a fluid, into which trains of packets flow during intervals, and packet by packet."""
 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 
 from backends.network.trains import Port
 
@@ -11,7 +12,10 @@ POINT = 1e-12
 
 
 class PortQueue:
-    """What waits at a port, in seconds of its rate, integrated on demand; `given` are the bytes that arrived so far."""
+    """What waits at a port that sends all the time, in seconds of its rate, integrated on demand.
+
+    `given` are the bytes that arrived so far.
+    """
 
     __slots__ = ("_changes", "_clock", "_inflow", "backlog", "bandwidth", "given", "port")
 
@@ -55,3 +59,44 @@ class PortQueue:
             self.given += self._inflow * span * self.bandwidth
             self.backlog = max(self.backlog + (self._inflow - 1.0) * span, 0.0)
             self._clock = when
+
+
+class PortRecord:
+    """A port packet by packet, in ticks: idle from `free` on; `entered` are the bytes up to and with each packet.
+
+    `began` is when the last packet begins to leave, `order` the number of the event that found the port idle last.
+    """
+
+    __slots__ = ("_bytes", "_known", "_tick", "_times", "answer", "bandwidth", "began", "entered", "free", "latency",
+                 "order")  # fmt: skip
+
+    def __init__(self, port: Port, tick: float) -> None:
+        self.bandwidth, self._tick = port.bandwidth, tick
+        self.latency, self.answer = round(port.latency / tick), max(round(port.acknowledgement / tick), 1)
+        self.free = self.began = self.order = 0
+        self._bytes = 0.0
+        self.entered: list[float] = []
+        self._times: list[int] = []
+        self._known: dict[float, int] = {}
+
+    def took(self, size: float) -> int:
+        """Ticks that `size` wire bytes keep the port busy."""
+        known = self._known.get(size)
+        if known is None:
+            known = self._known[size] = max(round(size / self.bandwidth / self._tick), 1)
+        return known
+
+    def enter(self, now: int, size: float) -> tuple[int, int]:
+        """A packet comes: its place in the record, and when it begins to leave; it has left when the port is free."""
+        begins = now if now > self.free else self.free
+        self.began, self.free = begins, begins + (self._known.get(size) or self.took(size))
+        self._bytes += size
+        self._times.append(now)
+        self.entered.append(self._bytes)
+        return len(self._times) - 1, begins
+
+    def behind(self, place: int, began: int) -> float:
+        """Bytes that waited behind packet `place` when it began to leave."""
+        if self._times[place] == began:
+            return 0.0
+        return self.entered[bisect_right(self._times, began, lo=place) - 1] - self.entered[place]

@@ -48,8 +48,16 @@ class Trains:
     ports: tuple[Port, ...]
     ways: tuple[Way, ...]
 
+    @property
+    def single(self) -> bool:
+        """Whether every class is one message."""
+        return all(copies == 1.0 for way in self.ways for _, copies in (*way.hops, *way.back))
+
     def crowded(self, stages: list[tuple[int, ...]]) -> bool:
-        """Whether messages of several hosts, sent as fast as these can in some stage, would fill a port behind them."""
+        """Whether messages, sent as fast as their hosts can in some stage, would more than fill a port behind them.
+
+        Folded ones count only where several hosts meet: a lone host's swings are overstated by trains.
+        """
         return any(self._fullest(members) > 1.0 + 1e-6 for members in stages)
 
     def _fullest(self, members: tuple[int, ...]) -> float:
@@ -64,7 +72,8 @@ class Trains:
             for port, copies in rest:
                 load[port] += copies * self.ports[port].packet / sent[host]
                 meeting[port][host] = max(meeting[port].get(host, 0.0), copies / own)
-        return max((load[port] for port in load if sum(meeting[port].values()) > 1.0 + 1e-6), default=0.0)
+        lone = 0.0 if self.single else 1.0 + 1e-6
+        return max((load[port] for port in load if sum(meeting[port].values()) > lone), default=0.0)
 
 
 def trains(
