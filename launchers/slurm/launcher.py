@@ -23,7 +23,7 @@ from launchers.slurm.classify import Ending, classify
 from launchers.slurm.client import SlurmClient
 from launchers.slurm.rows import TERMINAL, AccountRow, covers
 from launchers.slurm.settings import SlurmSettings
-from launchers.slurm.submission import Submitter, header
+from launchers.slurm.submission import Submitter, header, request
 from launchers.slurm.watch import View, Watch, Watched, latest
 from runs.errors import TargetBusyError, TargetUnavailableError
 from runs.trial import Execution
@@ -69,7 +69,7 @@ class SlurmLauncher:
         """
         attempt, command = attempt_of(job, self.settings.remote_directory), required_command(job)
         options = SrunOptions(attempt.name, self._srun_options())
-        lines = header(attempt, command, self.settings, job.time_limit_s)
+        lines = header(command, self.settings, job.time_limit_s)
         return slurm_script(attempt, command, self.site, options, lines)
 
     def submit(self, job: Job) -> Handle:
@@ -83,7 +83,8 @@ class SlurmLauncher:
         script = self.script(job)
         self._write(attempt, command, script)
         mark = f"ccl:{fingerprint(command, attempt.job_dir)}"
-        job_id, number = self._submitter.submit(attempt, script, mark)
+        asks = request(command, self.settings, job.time_limit_s)
+        job_id, number = self._submitter.submit(attempt, script, mark, asks)
         taken = replace(attempt, number=number)
         handle = common_handle(self.name, taken, command)
         handle |= {"job_id": job_id, "submitted": time.time(), "requeue": self.settings.requeue}

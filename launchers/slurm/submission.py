@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -69,8 +69,18 @@ def refusal(text: str) -> tuple[Refusal, str]:
     return Refusal.JOB, "run the script in the trial's folder by hand to see more"
 
 
-def header(attempt: Attempt, command: Command, settings: SlurmSettings, time_limit_s: float) -> list[str]:
+def header(command: Command, settings: SlurmSettings, time_limit_s: float) -> list[str]:
     """The `#SBATCH` lines: everything but paths, which go on sbatch's own command line."""
+    return [f"#SBATCH {_batch_word(option)}" for option in request(command, settings, time_limit_s)]
+
+
+def request(command: Command, settings: SlurmSettings, time_limit_s: float) -> list[str]:
+    """What a job asks of Slurm. The command line of sbatch has it as well as the script: variables such as
+    `SBATCH_TIMELIMIT` of the user's or the site's stand over the script, the command line stands over both.
+
+    Raises:
+        BadInputError: an option of the target file has a line break.
+    """
     options = [
         f"--nodes={command.nodes}",
         f"--ntasks-per-node={command.tasks_per_node}",
@@ -84,11 +94,11 @@ def header(attempt: Attempt, command: Command, settings: SlurmSettings, time_lim
     options += [f"--mem={settings.memory}"] if settings.memory else []
     options += ["--exclusive"] if settings.exclusive else []
     options += ["--requeue" if settings.requeue else "--no-requeue", "--open-mode=append"]
-    lines = [*options, *settings.extra]
-    for line in lines:
-        if "\n" in line:
-            raise BadInputError(f"the sbatch option {line!r} has a line break", "mend `extra` in the target file")
-    return [f"#SBATCH {_batch_word(line)}" for line in lines]
+    options += settings.extra
+    for option in options:
+        if "\n" in option:
+            raise BadInputError(f"the sbatch option {option!r} has a line break", "mend `extra` in the target file")
+    return options
 
 
 def arguments(attempt: Attempt, mark: str) -> list[str]:
@@ -138,8 +148,10 @@ class Submitter:
     sleep: Callable[[float], None] = time.sleep
     pauses_s: tuple[float, ...] = _PAUSES_S
 
-    def submit(self, attempt: Attempt, script: str, mark: str) -> tuple[str, int]:
+    def submit(self, attempt: Attempt, script: str, mark: str, asks: Sequence[str] = ()) -> tuple[str, int]:
         """Submit, or take the job that an earlier try already put into the queue: (job id, number of its attempt).
+
+        `asks` is what the job asks of Slurm (`request`).
 
         Raises:
             TargetBusyError: Slurm gives no answer, or takes no more jobs just now.
@@ -149,7 +161,7 @@ class Submitter:
         found = self._earlier(attempt, mark)
         if found is not None:
             return found
-        options = arguments(attempt, mark)
+        options = [*asks, *arguments(attempt, mark)]
         if self.settings.preflight:
             self._check(options, script)
         for pause in (*self.pauses_s, None):

@@ -28,6 +28,7 @@ from launchers.frameworks.deployment import Deployment
 from launchers.shell.command import shape
 from launchers.shell.layout import attempt_of
 from launchers.shell.outcome import common_handle
+from launchers.shell.runner import LocalRunner
 from launchers.shell.ssh import SshRunner
 from launchers.slurm.launcher import SlurmLauncher
 from launchers.slurm.settings import SlurmSettings
@@ -292,6 +293,15 @@ def test_submitting_is_quick_once_slurm_accepts(site: Site, tmp_path: Path) -> N
     assert time.monotonic() - accepted[0] < 1.0
     assert accepted[0] > started
     launcher.cancel(handle)
+
+
+def test_variables_of_sbatch_do_not_change_what_a_job_asks_for(site: Site, tmp_path: Path) -> None:
+    variables = {**site.cluster.environment, "SBATCH_TIMELIMIT": "1", "SBATCH_REQUEUE": "1", "SBATCH_PARTITION": "nope"}
+    launcher = SlurmLauncher(SlurmSettings(polling=QUICK, partition="main"), runner=LocalRunner(variables))
+    handle = launcher.submit(jobs.job(tmp_path, jobs.bash("true"), run_id="named"))
+    shown = site.cluster.client("scontrol", "-o", "show", "job", handle["job_id"])
+    launcher.cancel(handle)
+    assert "TimeLimit=00:01:00" not in shown and "Partition=main" in shown and "Requeue=0" in shown
 
 
 # --- a framework's own program --------------------------------------------------------------------------------------

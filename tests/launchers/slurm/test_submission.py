@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from launchers.shell.command import Command
-from launchers.shell.layout import attempt_of
 from launchers.slurm.allocation import AllocationLauncher
 from launchers.slurm.launcher import SlurmLauncher
 from launchers.slurm.settings import SlurmSettings
@@ -117,14 +116,13 @@ def test_a_full_queue_does_not_fail_the_preflight(tmp_path: Path) -> None:
     assert launcher(slurm)[0].submit(jobs.job(tmp_path, jobs.bash("true")))["job_id"] == "11"
 
 
-def test_every_setting_becomes_an_option(tmp_path: Path) -> None:
+def test_every_setting_becomes_an_option() -> None:
     settings = SlurmSettings(
         account="m1", partition="p", qos="q", constraint="gpu&hbm80g", reservation="r", cpus_per_task=32, memory="0",
         exclusive=True, gpu_request="gres", gpu_type="h100", extra=("--comment=two words", "-x n1"), requeue=True,
     )  # fmt: skip
     command = Command(("x",), nodes=3, xpus_per_node=8)
-    attempt = attempt_of(jobs.job(tmp_path, command))
-    assert header(attempt, command, settings, 601) == [
+    assert header(command, settings, 601) == [
         f"#SBATCH {option}"
         for option in (
             "--nodes=3", "--ntasks-per-node=1", "--time=11", "--gres=gpu:h100:8", "--account=m1", "--partition=p",
@@ -134,10 +132,22 @@ def test_every_setting_becomes_an_option(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_an_option_cannot_smuggle_in_a_line(tmp_path: Path) -> None:
-    command = jobs.bash("true")
+def test_the_command_line_says_what_the_script_says(tmp_path: Path) -> None:
+    """Variables like SBATCH_TIMELIMIT stand over a script's own lines, but not over the command line."""
+    slurm = ScriptedSlurm(answers={"sbatch": ["11"]})
+    found, _ = launcher(slurm)
+    job = jobs.job(tmp_path, jobs.bash("true"))
+    found.submit(job)
+    lines = [line.removeprefix("#SBATCH ") for line in found.script(job).splitlines() if line.startswith("#SBATCH ")]
+
+    assert "--no-requeue" in lines and any(line.startswith("--time=") for line in lines)
+    for argv in [argv for argv in slurm.asked if argv[0] == "sbatch"]:
+        assert set(lines) <= set(argv)
+
+
+def test_an_option_cannot_smuggle_in_a_line() -> None:
     with pytest.raises(BadInputError, match="line break"):
-        header(attempt_of(jobs.job(tmp_path, command)), command, SlurmSettings(extra=("-x\nrm -rf /",)), 60)
+        header(jobs.bash("true"), SlurmSettings(extra=("-x\nrm -rf /",)), 60)
 
 
 @pytest.mark.parametrize(("seconds", "wanted"), [(1, 1), (60, 1), (61, 2), (3600, 60)])
