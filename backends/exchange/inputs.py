@@ -59,6 +59,16 @@ class AstraInputs:
         """Whether the inputs are those of the NS-3 backend."""
         return self.network is None
 
+    @cached_property
+    def members(self) -> dict[str, frozenset[int]]:
+        """The ranks of each group, to look one up."""
+        return {name: frozenset(ranks) for name, ranks in self.groups.items()}
+
+    @cached_property
+    def highest(self) -> dict[str, int]:
+        """The highest rank of each group."""
+        return {name: max(ranks) for name, ranks in self.groups.items()}
+
     def trace_path(self, rank: int) -> Path:
         """The trace file of a rank."""
         return trace_path(self.prefix, rank)

@@ -47,6 +47,8 @@ def _analytical(inputs: AstraInputs) -> Iterator[Row]:
 
 def _ns3(inputs: AstraInputs) -> Iterator[Row]:
     where, rates = inputs.network_name, rates_gbps(inputs.topology)
+    if inputs.ranks < 2:
+        yield "error", where, f"there are {inputs.ranks} ranks", "take two devices or more", ""
     if inputs.topology.devices > inputs.ranks:
         what = f"{inputs.topology.devices} devices, {inputs.ranks} ranks: the last devices stay idle"
         yield "note", where, what, "", ""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
+from backends.exchange.settings import is_digits, shown
 from backends.network.parameters import CongestionControl
 from backends.network.topology import Topology
 from runs.errors import BadInputError
@@ -20,6 +22,8 @@ CC_MODES: dict[CongestionControl, int] = {
 }
 HPCC_RATES = (25, 50, 100, 200, 400, 1200, 2400)
 """Gb/s that the telemetry header can name; any other rate silently breaks HPCC."""
+LARGEST_PAYLOAD = 65_000
+"""Bytes of a packet: its length in the IP header has 16 bits."""
 _MAPS = ("KMAX_MAP", "KMIN_MAP", "PMAX_MAP")
 _FILES = ("FLOW_FILE", "TRACE_FILE", "TRACE_OUTPUT_FILE", "FCT_OUTPUT_FILE", "PFC_OUTPUT_FILE", "QLEN_MON_FILE")
 _KB_PER_GBPS = {"KMIN_MAP": 2.0, "KMAX_MAP": 8.0}
@@ -63,6 +67,17 @@ _STOCK = {
     "LINK_DOWN": "0 0 0",
     "ENABLE_TRACE": "0",
     "BUFFER_SIZE": "32",
+}
+
+
+_NUMBER, _RATE = (
+    re.compile(r"\d+(\.\d*)?([eE]-?\d{1,2})?", re.ASCII),
+    re.compile(r"\d+(\.\d+)?[KMGT]?b(ps|/s)", re.ASCII),
+)
+_PATTERNS = {
+    key: _NUMBER if _NUMBER.fullmatch(value) else _RATE
+    for key, value in _STOCK.items()
+    if _NUMBER.fullmatch(value) or _RATE.fullmatch(value)
 }
 
 
@@ -126,8 +141,20 @@ def read_ns3_config(path: Path) -> Ns3Config:
 
 def _check_figures(config: Ns3Config) -> None:
     for key in ("CC_MODE", "PACKET_PAYLOAD_SIZE", "HAS_WIN", "VAR_WIN"):
-        if not config.values.get(key, "0").isdigit():
-            raise BadInputError(f"{config.where}: {key} is {config.values[key]!r}", "give a whole number")
+        if not is_digits(config.values.get(key, "0")):
+            raise BadInputError(f"{config.where}: {key} is {shown(config.values[key])}", "give a whole number")
+    if not 1 <= config.payload_bytes <= LARGEST_PAYLOAD:
+        raise BadInputError(
+            f"{config.where}: PACKET_PAYLOAD_SIZE is {config.payload_bytes}", f"give 1 to {LARGEST_PAYLOAD} bytes"
+        )
+    for key, pattern in _PATTERNS.items():
+        if not pattern.fullmatch(config.values.get(key, _STOCK[key])):
+            hint = f"write it as in {key} {_STOCK[key]}"
+            raise BadInputError(f"{config.where}: {key} is {shown(config.values[key])}", hint)
+    _check_thresholds(config)
+
+
+def _check_thresholds(config: Ns3Config) -> None:
     for name in _MAPS:
         try:
             count = int(config.values.get(name, "0").split()[0])
@@ -137,9 +164,17 @@ def _check_figures(config: Ns3Config) -> None:
             complete = False
         if not complete:
             raise BadInputError(
-                f"{config.where}: {name} is {config.values[name]!r}",
+                f"{config.where}: {name} is {shown(config.values[name])}",
                 "write the count, then a rate and a value for each",
             )
+    lows, highs, chances = (config.thresholds(name) for name in ("KMIN_MAP", "KMAX_MAP", "PMAX_MAP"))
+    for rate in lows.keys() & highs.keys():
+        if not float(lows[rate]) < float(highs[rate]):
+            raise BadInputError(
+                f"{config.where}: KMIN_MAP is not below KMAX_MAP at {rate} bit/s", "correct one of them"
+            )
+    if bad := [rate for rate, chance in chances.items() if float(chance) > 1]:
+        raise BadInputError(f"{config.where}: PMAX_MAP is above 1 at {bad[0]} bit/s", "give a probability")
 
 
 def write_ns3_config(path: Path, config: Ns3Config) -> None:

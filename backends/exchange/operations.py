@@ -8,6 +8,7 @@ from typing import Any
 
 from backends.exchange.chakra import CommKind, EtNode, NodeKind
 from backends.exchange.inputs import AstraInputs
+from backends.exchange.settings import is_digits, shown
 from backends.exchange.values import Value
 from backends.network.collective import Kind
 from runs.errors import BadInputError
@@ -159,13 +160,13 @@ def _members(inputs: AstraInputs, rank: int, node: EtNode, where: str) -> tuple[
     if members is None:
         place = inputs.groups_path or "no communicator file is given"
         raise BadInputError(f"{where}: group {name} is not there ({place})", "name a file that has the group")
-    if rank not in members:
+    if rank not in inputs.members[name]:
         raise BadInputError(
             f"{where}: rank {rank} is no member of group {name}, {_short(members)}", "correct pg_name or the group"
         )
-    if max(members) >= inputs.ranks:
+    if inputs.highest[name] >= inputs.ranks:
         raise BadInputError(
-            f"{where}: group {name} has rank {max(members)}, the network has {inputs.ranks}",
+            f"{where}: group {name} has rank {inputs.highest[name]}, the network has {inputs.ranks}",
             "take the ranks out or take a larger network",
         )
     everybody = len(members) == inputs.ranks
@@ -180,9 +181,9 @@ def _group_name(node: EtNode, where: str) -> str | None:
     found = node.attributes.get("pg_name")
     if found is None:
         return None
-    if found.type != "string" or not (found.value == "" or (found.value.isascii() and found.value.isdigit())):
+    if found.type != "string" or not (found.value == "" or is_digits(found.value)):
         raise BadInputError(
-            f"{where}: pg_name is the {found.type} {found.value!r}", "write it as a string that holds an integer"
+            f"{where}: pg_name is the {found.type} {shown(found.value)}", "write it as a string that holds an integer"
         )
     return str(int(found.value)) if found.value and int(found.value) else None
 

@@ -36,6 +36,16 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
+_DIGITS, _SHOWN = 15, 80
+_MOST = 1e12
+"""Of a latency in ns or a bandwidth in bytes/ns."""
+
+
+def is_digits(text: Any) -> bool:
+    """Whether `text` is a whole number of zero or more in plain digits, of a length that a count can have."""
+    return isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= _DIGITS
+
+
 def is_whole(value: Any, least: int = 0) -> bool:
     """Whether `value` is an integer (no bool) of at least `least`."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
@@ -44,6 +54,12 @@ def is_whole(value: Any, least: int = 0) -> bool:
 def is_number(value: Any) -> bool:
     """Whether `value` is an integer or a float, and finite."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+
+
+def shown(value: Any) -> str:
+    """A value as a message quotes it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def read_groups(path: Path) -> Groups:
@@ -57,12 +73,14 @@ def read_groups(path: Path) -> Groups:
 
 
 def _members(path: Path, name: str, ranks: Any) -> tuple[int, ...]:
-    if not (name.isascii() and name.isdigit()) or int(name) < 1:
-        raise BadInputError(f"{path}: group {name!r}: the name is no integer above zero", "number the groups from 1")
+    if not is_digits(name) or int(name) < 1:
+        raise BadInputError(
+            f"{path}: group {shown(name)}: the name is no integer above zero", "number the groups from 1"
+        )
     if not isinstance(ranks, list) or not ranks or not all(is_whole(rank) for rank in ranks):
-        raise BadInputError(f"{path}: group {name}: {ranks!r} is no list of ranks", "list ranks as integers")
+        raise BadInputError(f"{path}: group {name}: {shown(ranks)} is no list of ranks", "list ranks as integers")
     if len(set(ranks)) != len(ranks):
-        raise BadInputError(f"{path}: group {name}: a rank stands twice in {ranks}", "list each rank once")
+        raise BadInputError(f"{path}: group {name}: a rank stands twice in {shown(ranks)}", "list each rank once")
     return tuple(ranks)
 
 
@@ -108,13 +126,13 @@ def read_remote_memory(path: Path) -> RemoteMemory:
     content = read_json(path)
     kind = content.get("memory-type")
     if kind not in MEMORY_KINDS:
-        raise BadInputError(f"{path}: memory-type is {kind!r}", f"choose one of {', '.join(MEMORY_KINDS)}")
+        raise BadInputError(f"{path}: memory-type is {shown(kind)}", f"choose one of {', '.join(MEMORY_KINDS)}")
     needed = [] if kind == MEMORY_KINDS[0] else ["remote-mem-latency", "remote-mem-bw"]
     needed += ["num-nodes", "num-npus-per-node"] if kind == "PER_NODE_MEMORY_EXPANSION" else []
     for name in needed:
         least = 0 if name == "remote-mem-latency" else 1e-9
-        if not is_number(content.get(name)) or content[name] < least:
-            raise BadInputError(f"{path}: {name} is {content.get(name)!r}", f"{kind} needs a figure there")
+        if not is_number(content.get(name)) or not least <= content[name] <= _MOST:
+            raise BadInputError(f"{path}: {name} is {shown(content.get(name))}", f"{kind} needs a figure there")
     return RemoteMemory(kind, **{name: content[key] for name, key in _MEMORY_FIELDS.items() if key in needed})
 
 
@@ -135,8 +153,8 @@ def read_logical_topology(path: Path) -> tuple[int, ...]:
     if not isinstance(dims, list) or not dims:
         raise BadInputError(f"{path}: there is no list logical-dims", 'write {"logical-dims": ["8", "4"]}')
     for dim in dims:
-        if not isinstance(dim, str) or not (dim.isascii() and dim.isdigit()) or int(dim) < 1:
-            raise BadInputError(f"{path}: logical-dims has {dim!r}", 'write each as text, such as "8"')
+        if not is_digits(dim) or int(dim) < 1:
+            raise BadInputError(f"{path}: logical-dims has {shown(dim)}", 'write each as text, such as "8"')
     return tuple(int(dim) for dim in dims)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from backends.exchange.settings import is_number, is_whole, read_json, write_json
+from backends.exchange.settings import is_number, is_whole, read_json, shown, write_json
 from backends.network.collective import Algorithm
 from runs.errors import BadInputError
 
@@ -24,7 +25,10 @@ _WHOLE = {
     "endpoint-delay": 0,
     "local-reduction-delay": 0,
 }
+_MOST = {"preferred-dataset-splits": 1024, "endpoint-delay": 10**12, "local-reduction-delay": 10**12}
+"""Beyond these a run would take for ever, or its times no 64 bits."""
 _FIGURES = ("local-mem-bw", "peak-perf")
+_LEAST_FIGURE, _MOST_FIGURE = 1e-6, 1e9
 _SWITCHES = ("roofline-enabled", "trace-enabled", "replay-only", "track-local-mem", "model-shared-bus")
 _TEXTS = {
     "scheduling-policy": ("LIFO", "FIFO", "EXPLICIT"),
@@ -126,7 +130,7 @@ class SystemConfig:
         for name, one in zip(names, found, strict=True):
             if one is None:
                 raise BadInputError(
-                    f"{self.where}: {IMPLEMENTATIONS[kind]}: no algorithm is called {name!r}",
+                    f"{self.where}: {IMPLEMENTATIONS[kind]}: no algorithm is called {shown(name)}",
                     "choose ring, direct, halvingDoubling or doubleBinaryTree, after `one` for all dimensions at once",
                 )
         return tuple(one for one in found if one is not None)
@@ -148,7 +152,7 @@ def checked_system(content: Mapping[str, Any], where: str) -> SystemConfig:
         BadInputError: as for `read_system`.
     """
     for key, reason, hint in _mistakes(content):
-        raise BadInputError(f"{where}: {key} is {content[key]!r}, {reason}", hint)
+        raise BadInputError(f"{where}: {key} is {shown(content[key])}, {reason}", hint)
     config = SystemConfig(content, where)
     for kind in IMPLEMENTATIONS:
         config.implementations(kind)
@@ -156,12 +160,7 @@ def checked_system(content: Mapping[str, Any], where: str) -> SystemConfig:
 
 
 def _mistakes(content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    for key, least in _WHOLE.items():
-        if key in content and not is_whole(content[key], least):
-            yield key, f"not a whole number of at least {least}", "give such a number"
-    for key in _FIGURES:
-        if key in content and not (is_number(content[key]) and content[key] > 0):
-            yield key, "not a number above zero", "give it in GB/s (local-mem-bw) or TFLOP/s (peak-perf)"
+    yield from _wrong_figures(content)
     for key in _SWITCHES:
         if key in content and content[key] not in (0, 1):
             yield key, "neither 0 nor 1", "give 0 or 1"
@@ -172,6 +171,19 @@ def _mistakes(content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         names = content.get(key, [""])
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
             yield key, "not a list of names", "give a list, one algorithm for each network dimension"
+
+
+def _wrong_figures(content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    for key, least in _WHOLE.items():
+        if key in content and not is_whole(content[key], least):
+            yield key, f"not a whole number of at least {least}", "give such a number"
+        elif content.get(key, 0) > _MOST.get(key, inf):
+            yield key, f"more than {_MOST[key]}", "give a number within reason"
+    for key in _FIGURES:
+        if key in content and not (is_number(content[key]) and content[key] > 0):
+            yield key, "not a number above zero", "give it in GB/s (local-mem-bw) or TFLOP/s (peak-perf)"
+        elif key in content and not _LEAST_FIGURE <= content[key] <= _MOST_FIGURE:
+            yield key, "out of range", f"give GB/s or TFLOP/s between {_LEAST_FIGURE:g} and {_MOST_FIGURE:g}"
 
 
 def write_system(path: Path, system: SystemConfig) -> None:

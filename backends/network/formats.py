@@ -19,6 +19,8 @@ _FIELDS = ("topology", "npus_count", "bandwidth", "latency")
 GIBI = 2.0**30
 _RATES = {"bps": 1.0, "kbps": 1e3, "mbps": 1e6, "gbps": 1e9, "tbps": 1e12}
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "ps": 1e-12}
+_LEAST_GBPS, _MOST_GBPS, _LONGEST_NS = 1e-6, 1e9, 1e12
+"""What a network.yml may hold: beyond these times have no 64 bits of ns."""
 _QUANTITY = re.compile(r"([0-9.eE+-]+)\s*([a-zA-Z]+)")
 
 
@@ -90,7 +92,7 @@ def read_astra_network(text: str, where: str = "network.yml") -> AstraNetwork:
     """
     try:
         content: Any = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # a number of 5000 digits, a 13th month
         raise BadInputError(f"{where} is no YAML: {str(error).splitlines()[0]}", "correct the file") from error
     if not isinstance(content, dict) or any(not isinstance(content.get(field), list) for field in _FIELDS):
         raise BadInputError(f"{where} lacks one of the lists {', '.join(_FIELDS)}", "give each, one entry a dimension")
@@ -102,14 +104,22 @@ def read_astra_network(text: str, where: str = "network.yml") -> AstraNetwork:
 
 def _dimension(where: str, kind: Any, count: Any, bandwidth: Any, latency: Any) -> Dimension:
     if kind not in _KINDS:
-        raise BadInputError(f"{where}: no dimension is called {kind!r}", f"known: {', '.join(_KINDS)}")
-    if not isinstance(count, int) or count < 1:
-        raise BadInputError(f"{where}: npus_count has {count!r}", "give whole numbers of at least 1")
-    if not isinstance(bandwidth, int | float) or not bandwidth > 0:
-        raise BadInputError(f"{where}: bandwidth has {bandwidth!r}", "give figures above zero")
-    if not isinstance(latency, int | float) or not latency >= 0:
-        raise BadInputError(f"{where}: latency has {latency!r}", "give figures of zero or more")
+        raise BadInputError(f"{where}: no dimension is called {kind!r:.80}", f"known: {', '.join(_KINDS)}")
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise BadInputError(f"{where}: npus_count has {count!r:.80}", "give whole numbers of at least 1")
+    if not _is_number(bandwidth) or not bandwidth > 0:
+        raise BadInputError(f"{where}: bandwidth has {bandwidth!r:.80}", "give figures above zero")
+    if not _LEAST_GBPS <= bandwidth <= _MOST_GBPS:
+        raise BadInputError(
+            f"{where}: bandwidth has {bandwidth!r:.80}", f"give GB/s between {_LEAST_GBPS:g} and {_MOST_GBPS:g}"
+        )
+    if not _is_number(latency) or not 0 <= latency <= _LONGEST_NS:
+        raise BadInputError(f"{where}: latency has {latency!r:.80}", f"give ns from zero to {_LONGEST_NS:g}")
     return Dimension(kind, count, float(bandwidth), float(latency))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def read_ns3_topology(text: str, where: str = "physical topology") -> Topology:
@@ -143,21 +153,31 @@ def read_ns3_topology(text: str, where: str = "physical topology") -> Topology:
 
 def _cable(row: list[str], nodes: int, where: str) -> Cable:
     line = " ".join(row)
-    if len(row) != 5 or not all(word.isdigit() and int(word) < nodes for word in row[:2]):
-        raise BadInputError(f"{where}: {line!r} is no link", "write: end end rate delay error")
+    if len(row) != 5 or not all(_is_below(word, nodes) for word in row[:2]):
+        raise BadInputError(f"{where}: {line!r:.80} is no link", "write: end end rate delay error")
     if row[4].strip("0."):
         raise BadInputError(f"{where}: {line!r} loses packets, which ns-3 never recovers from", "set its error to 0")
-    return int(row[0]), int(row[1]), _quantity(row[2], _RATES, where) / 8, _quantity(row[3], _TIMES, where)
+    rate, delay = _quantity(row[2], _RATES, where) / 8, _quantity(row[3], _TIMES, where)
+    if not _LEAST_GBPS * 1e9 / 8 <= rate <= _MOST_GBPS * 1e9 / 8 or not 0 <= delay <= _LONGEST_NS * 1e-9:
+        raise BadInputError(
+            f"{where}: {line!r:.80}: its bandwidth or delay is out of range",
+            f"give {_LEAST_GBPS:g} to {_MOST_GBPS:g} Gbps and at most {_LONGEST_NS:g} ns",
+        )
+    return int(row[0]), int(row[1]), rate, delay
+
+
+def _is_below(word: str, nodes: int) -> bool:
+    return word.isascii() and word.isdigit() and len(word) <= len(str(nodes)) and int(word) < nodes
 
 
 def _quantity(word: str, units: dict[str, float], where: str) -> float:
     found = _QUANTITY.fullmatch(word)
     if not found or found[2].lower() not in units:
-        raise BadInputError(f"{where}: {word!r} is no quantity", f"write a number and one of {', '.join(units)}")
+        raise BadInputError(f"{where}: {word!r:.80} is no quantity", f"write a number and one of {', '.join(units)}")
     try:
         return float(found[1]) * units[found[2].lower()]
     except ValueError as error:
-        raise BadInputError(f"{where}: {word!r} is no number", "correct it") from error
+        raise BadInputError(f"{where}: {word!r:.80} is no number", "correct it") from error
 
 
 def write_ns3_topology(topology: Topology) -> str:
