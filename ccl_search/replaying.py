@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from policies.reading import Published
     from policies.runner import PolicyRunner
     from runs.environment import Environment
-    from runs.store import Store
+    from runs.store import RunRecord, Store
     from runs.workload import Workload
 
 KIND = "replay"
-REPLAY, VERDICT, DROPPED = "replay", "verdict", "dropped_constraints"
-"""Options of a replay's run: what is replayed, how it came out, published constraints that mean nothing there."""
+REPLAY, VERDICT, DROPPED, SOURCE = "replay", "verdict", "dropped_constraints", "replay_source"
+"""Options of a replay's run: what is replayed, how it came out, published constraints that mean nothing there, and
+what else a later process needs to judge it."""
 
 SEED, POLICY, CONFIG = "seed", "policy", "config"
 
@@ -83,6 +84,48 @@ class Origin:
             "environment": self.environment.policy_input(), "environment_name": self.environment.name,
         }  # fmt: skip
 
+    def source(self) -> dict[str, Any]:
+        """The rest of it, so that a later process can make it again (`of_replay`)."""
+        from runs.card import card_from, to_yaml
+
+        return {
+            "policy": self.policy_source, "card": to_yaml(card_from(self.workload, self.environment)),
+            "space": self.space.as_dict(), "settings": self.settings, "sandbox": self.sandbox, "seed": self.seed,
+        }  # fmt: skip
+
+
+def of_replay(run: RunRecord) -> tuple[Origin, float]:
+    """What the run `run` replays, as it was when it began, and the tolerance of its verdict.
+
+    Raises:
+        BadInputError: the run is of a version that did not keep it.
+    """
+    from runs.card import parse_card
+
+    if SOURCE not in run.options:
+        raise BadInputError(f"run {run.id} was begun by a version that kept no verdict", "start the replay again")
+    kept, told = run.options[SOURCE], run.options[REPLAY]
+    card = parse_card(kept["card"], run.id).card
+    origin = Origin(
+        name=told["name"],
+        run_id=told["run_id"],
+        parent=run.parent,
+        policy_source=kept["policy"],
+        config=told["config"],
+        rationale=told["rationale"],
+        published_score=told["published_score"],
+        fidelity=told["fidelity"],
+        objective=run.typed_objective(),
+        space=ConfigSpace.from_dict(kept["space"], "published"),
+        workload=card.workload(),
+        environment=card.environment(),
+        framework=told["framework"],
+        settings=kept["settings"],
+        sandbox=kept["sandbox"],
+        seed=kept["seed"],
+    )
+    return origin, float(kept["tolerance"])
+
 
 @dataclass(frozen=True)
 class ReplayOptions:
@@ -90,7 +133,8 @@ class ReplayOptions:
 
     The cluster is `environment` (a bundled one), else that of `card` (its machines; the workload stays the published
     one), else what the target stands for, else the published one.
-    `repeats` is how often each config is measured; `constraints` None are those of the published search.
+    `repeats` is how often each config is measured; `constraints` None are those of the published search. `tolerance`
+    is how far from the best found still counts as transferred.
     """
 
     environment: str | None = None
@@ -102,6 +146,7 @@ class ReplayOptions:
     repeats: int = 1
     constraints: tuple[str, ...] | None = None
     card: Path | None = None
+    tolerance: float = 0.05
 
 
 @dataclass(frozen=True)
@@ -195,6 +240,7 @@ def prepare(store: Store, origin: Origin, options: ReplayOptions, observer: Obse
         ARMS: [arm.as_dict() for arm in arms],
         REFINE: options.refine,
         DROPPED: list(dropped),
+        SOURCE: {**origin.source(), "tolerance": options.tolerance},
     }
     settings = replace(settings, iterations=len(arms) + options.refine)
     started = assembly.Origin(KIND, origin.parent, kept)

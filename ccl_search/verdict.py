@@ -14,6 +14,7 @@ from runs.errors import BadInputError
 from runs.metric import Direction
 from runs.objective import Objective
 from runs.space import config_key
+from runs.store.records import RunStatus
 from runs.trial import FailureClass, TrialState
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def judge(
     best = store.best(run.id)
     objective = run.typed_objective()
     arms = _results(run, trials, best, objective)
-    policy = arms[POLICY]
+    policy, is_whole = arms[POLICY], run.status is RunStatus.FINISHED
     return {
         "run_id": run.id,
         "parent": run.parent,
@@ -78,8 +79,9 @@ def judge(
         "objective": objective.name,
         "fidelity": best.fidelity.value if best and best.fidelity else None,
         "backend": best.backend if best else None,
-        "transfers": _transfers(policy, tolerance),
-        "verdict": _verdict(policy, arms, best, tolerance, len(trials)),
+        "status": run.status.value,
+        "transfers": _transfers(policy, tolerance) if is_whole else None,
+        "verdict": _verdict(policy, arms, best, tolerance, len(trials)) if is_whole else _open(run.id),
         "tolerance": tolerance,
         "best_found": None if best is None else _best(best, arms),
         "arms": [found.as_dict() for found in arms.values()],
@@ -87,6 +89,10 @@ def judge(
         "translations": run.options[REPLAY]["translations"],
         "notes": _notes(run, best),
     }
+
+
+def _open(run_id: str) -> str:
+    return f"the replay was interrupted and has no verdict yet; `ccl-search resume {run_id}` goes on and gives it"
 
 
 def _results(

@@ -13,7 +13,9 @@ from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json, pri
 from runs.errors import BadInputError
 
 if TYPE_CHECKING:
-    from ccl_search.replaying import Origin, ReplayOptions
+    from ccl_search.replaying import Origin
+    from ccl_search.search import Search
+    from launchers.base import Launcher
     from runs.store import Store
 
 
@@ -81,17 +83,37 @@ def replay(
             )
         _exact(published, as_json)
         return
-    from ccl_search import assembly
-    from ccl_search.replaying import ReplayOptions
+    from ccl_search import assembly, targets
+    from ccl_search.cli.progress import live_table
+    from ccl_search.replaying import ReplayOptions, prepare
 
     bounds = None if constraint is None else tuple(constraint)
-    options = ReplayOptions(environment, framework, target, refine, proposer, seed, repeats, bounds, card)
+    options = ReplayOptions(environment, framework, target, refine, proposer, seed, repeats, bounds, card, tolerance)
     with assembly.open_store(home, write=True) as store, _origin(store, published) as origin:
-        document = _run(store, origin, options, tolerance)
+        search = prepare(store, origin, options, live_table(store)).search
+        launcher = targets.launcher(search.target, bool(search.settings.extras.get("within_allocation")))
+        conclude(search, store, launcher, as_json)
+
+
+def conclude(search: Search, store: Store, launcher: Launcher, as_json: bool) -> None:
+    """Run a replay, or what is left of one, to its end, and print and keep its verdict."""
+    from ccl_search import verdict
+    from ccl_search.cli.driving import drive
+    from ccl_search.replaying import VERDICT, of_replay
+    from policies.factory import create_runner
+
+    drive(search, store, launcher)
+    origin, tolerance = of_replay(store.run(search.run_id))
+    runner = create_runner("monty" if origin.sandbox == "monty" else "process", seed=origin.seed)
+    try:
+        document = verdict.judge(store, search.run_id, origin, search.problem.environment, runner, tolerance)
+    finally:
+        runner.close()
+    store.set_option(search.run_id, VERDICT, document)
     if as_json:
         print_json(document)
     else:
-        _show(document)
+        show(document)
 
 
 @contextmanager
@@ -109,29 +131,8 @@ def _origin(store: Store, text: str) -> Iterator[Origin]:
         yield origin_of_published(store, published)
 
 
-def _run(store: Store, origin: Origin, options: ReplayOptions, tolerance: float) -> dict[str, Any]:
-    from ccl_search import targets, verdict
-    from ccl_search.cli.progress import live_table
-    from ccl_search.execution import Executor
-    from ccl_search.replaying import VERDICT, prepare
-    from policies.factory import create_runner
-
-    search = prepare(store, origin, options, live_table(store)).search
-    notice = search.observer.notice
-    launcher = targets.launcher(search.target, bool(search.settings.extras.get("within_allocation")))
-    search.interrupt.announce = notice
-    with search.interrupt:
-        search.run(Executor(launcher, search.interrupt, notice, search.settings.retries))
-    runner = create_runner("monty" if origin.sandbox == "monty" else "process", seed=origin.seed)
-    try:
-        document = verdict.judge(store, search.run_id, origin, search.problem.environment, runner, tolerance)
-    finally:
-        runner.close()
-    store.set_option(search.run_id, VERDICT, document)
-    return document
-
-
-def _show(document: dict[str, Any]) -> None:
+def show(document: dict[str, Any]) -> None:
+    """The verdict of a replay for people."""
     rows = [
         [
             arm["label"] + (f" (= {arm['same_as']})" if arm["same_as"] else ""),

@@ -73,7 +73,12 @@ def resume(
         within = bool(record.options.get("settings", {}).get("extras", {}).get("within_allocation"))
         launcher = targets.launcher(targets.of_run(record.target, record.target_settings), within)
         search = assembly.reopen(record.id, store, live_table(store), changes)
-        _drive(search, store, launcher, as_json)
+        if record.kind == "replay":
+            from ccl_search.cli.replay import conclude
+
+            conclude(search, store, launcher, as_json)
+        else:
+            _drive(search, store, launcher, as_json)
 
 
 def _refuse_sweep(record: RunRecord) -> None:
@@ -85,26 +90,11 @@ def _refuse_sweep(record: RunRecord) -> None:
 
 
 def _drive(search: Search, store: Store, launcher: Launcher, as_json: bool) -> None:
-    from ccl_search import profiler_cost, report
-    from ccl_search.execution import Executor
-    from ccl_search.fleet import OneAtATime
+    from ccl_search import report
+    from ccl_search.cli.driving import drive
 
     started = time.monotonic()
-    observer = search.observer
-    executor = Executor(
-        OneAtATime(launcher) if search.parallel > 1 else launcher,
-        search.interrupt,
-        observer.notice,
-        search.settings.retries,
-    )
-    search.interrupt.announce = observer.notice
-    with search.interrupt:
-        status = search.run(executor)
-        if status == "finished" and search.settings.profiler_cost:
-            profiler_cost.settle(search, store, executor)
-    if status == "finished" and hasattr(launcher, "release"):
-        for hindrance in launcher.release(search.run_id, search.recorder.trial_dir(0)):
-            observer.notice(f"a slice is left; `ccl-search cleanup` deletes it: {hindrance}")
+    drive(search, store, launcher, search.settings.profiler_cost)
     summary = report.run_summary(store, search.run_id, time.monotonic() - started)
     if as_json:
         print_json(summary)

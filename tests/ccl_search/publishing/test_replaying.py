@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ccl_search import assembly
+from ccl_search.recorder import Recorder
 from tests.ccl_search.cli import Cli
 from tests.ccl_search.publishing import made
 
@@ -187,3 +190,28 @@ def test_bad_input_is_refused_and_stores_nothing(
     assert result.code == code
     assert says in result.err
     assert not list(cli.home.glob("runs/*"))
+
+
+def test_an_interrupted_replay_has_no_verdict_until_it_is_resumed(
+    follower: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("replay", str(follower), "--environment", "h100-16", "--refine", "1", "--tolerance", "0.5", "--json")
+    whole = cli(*arguments).document
+    complete = Recorder.complete
+
+    def stopping(recorder: Recorder, number: int, *rest: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return complete(recorder, number, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Recorder, "complete", stopping)
+        broken = cli(*arguments).document
+    again = cli("resume", broken["run_id"], "--json").document
+
+    assert (broken["status"], broken["transfers"]) == ("interrupted", None)
+    assert f"`ccl-search resume {broken['run_id']}` goes on" in broken["verdict"]
+    assert again["run_id"] == broken["run_id"]
+    assert again["status"] == "finished"
+    ours = [{key: value for key, value in found.items() if key != "run_id"} for found in (again, whole)]
+    assert ours[0] == ours[1]
+    assert (again["tolerance"], bool(again["knobs"])) == (0.5, True)
