@@ -1,7 +1,7 @@
 """How well a calibration predicts the step times of measured configs that it was not fitted to.
 
     python -m benchmarks.calibration --data PATH/recorded_trials.csv [--repeats 5] [--knobs]
-        [--unseen PATH/recorded_trials_from_cards.csv] [--words llama-3.1-8b=64128]
+        [--unseen PATH/recorded_trials_from_cards.csv] [--words 64128]
 
 Prints the rows of docs/calibration.md for each software stack (framework, model, version of the launch script) with
 at least 12 distinct successes: fitted alone, then with the links (bandwidths, latencies) that the other stacks' trials
@@ -9,7 +9,7 @@ show on the same cluster, kept as `ccl-search calibrate --links` keeps them. Bes
 would reach through the measured noise. `--knobs` leaves out all configs with one value of a knob instead of random
 fifths, `--unseen` predicts the successes of a file that are in no fit. What the recorded scripts did and no column
 says is written out first (`explicit`), so that the files go through the reader that `ccl-search calibrate` uses.
-`--words` asks what if a model's tokenizer had another number of words.
+`--words` asks what if the tokenizer of the Megatron-LM scripts had another number of words.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 LEAST = 12
 ENVIRONMENT = "perlmutter-a100-sockets"
 WORDS = 128256
-"""Of the tokenizer in both Megatron-LM scripts, that of Llama 3.1."""
+"""Of the tokenizer that both Megatron-LM scripts name, that of Llama 3.1."""
 PADDING = {"llama-3.1-8b": 128, "deepseek-v2-lite": 3200}
 """Megatron-LM pads the vocabulary to a multiple of this times tp (the script's --make-vocab-size-divisible-by)."""
 KNOBS = ("tp", "dp", "pp", "micro_batch_size")
-_DRAWS = 4000
+_DRAWS = 2000
 Stacks = dict[str, list[Measurement]]
 
 
-def explicit(row: dict[str, str], words: Mapping[str, int] | None = None) -> dict[str, str]:
+def explicit(row: dict[str, str], words: int = WORDS) -> dict[str, str]:
     """`row` with what its launch script decided: Megatron ties Llama's embeddings and overlaps nothing by default,
     its experts need sequence parallelism, its table has the tokenizer's words and padding. TorchTitan computes in fp32
     where no data parallelism casts, and without a pipeline takes its local batch in one pass: the scripts set the
     micro-batch of pipelines only, and no global batch, without which TorchTitan accumulates no gradients.
 
-    `words` are other numbers of words by model."""
+    `words` are those of the Megatron-LM tokenizer."""
     if row["framework"] == "torchtitan":
         precision = "fp32" if row["dp"] == "1" else "bf16"
         found = {**row, "precision": precision, "compile": str(row["compile_mode"] == "inductor")}
@@ -61,17 +61,17 @@ def explicit(row: dict[str, str], words: Mapping[str, int] | None = None) -> dic
         return found
     tied = {"tied_embeddings": "true"} if "llama" in row["model"] else {}
     unit = PADDING[row["model"]] * int(row["tp"])
-    padded = -(-(words or {}).get(row["model"], WORDS) // unit) * unit
+    padded = -(-words // unit) * unit
     return {**row, "precision": "bf16", "overlap_communication": "false", "vocab_size": str(padded), **tied}
 
 
-def measured(path: Path, words: Mapping[str, int] | None = None) -> Stacks:
+def measured(path: Path, words: int = WORDS) -> Stacks:
     """Distinct measured configs of every software stack that has enough of them."""
     found = _stacks(list(csv.DictReader(path.open(encoding="utf-8"))), words)
     return {stack: configs for stack, configs in found.items() if len(configs) >= LEAST}
 
 
-def unseen(path: Path, known: Stacks, words: Mapping[str, int] | None = None) -> Stacks:
+def unseen(path: Path, known: Stacks, words: int = WORDS) -> Stacks:
     """Configs of the `known` stacks that only the records of cards have (`in_results_csv` is no)."""
     rows = [row for row in csv.DictReader(path.open(encoding="utf-8")) if row["in_results_csv"] == "no"]
     plans = {stack: [config.plan for config in configs] for stack, configs in known.items()}
@@ -83,7 +83,7 @@ def unseen(path: Path, known: Stacks, words: Mapping[str, int] | None = None) ->
     return {stack: configs for stack, configs in found.items() if configs}
 
 
-def _stacks(rows: list[dict[str, str]], words: Mapping[str, int] | None) -> Stacks:
+def _stacks(rows: list[dict[str, str]], words: int) -> Stacks:
     rows = [explicit(row, words) for row in rows]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     with tempfile.TemporaryDirectory() as folder:
@@ -113,8 +113,8 @@ def ceiling(configs: list[Measurement], sigma: float, seed: int = 0) -> tuple[fl
     """
     rng = np.random.default_rng(seed)
     true = np.array([config.median for config in configs])
-    counts = [len(config.seconds) for config in configs]
-    again = np.array([[np.median(rng.normal(0, sigma, n)) for n in counts] for _ in range(_DRAWS)])
+    columns = [np.median(rng.normal(0, sigma, (_DRAWS, len(config.seconds))), axis=1) for config in configs]
+    again = np.column_stack(columns)
     ranks = [spearman(true, true * np.exp(row)) for row in again]
     misses = np.median(np.abs(np.exp(-again) - 1), axis=1)
     return float(np.mean(ranks)), float(np.percentile(ranks, 5)), float(np.mean(misses))
@@ -158,12 +158,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="repeats of the cross-validation")
     parser.add_argument("--knobs", action="store_true", help="leave out one value of a knob after the other too")
     parser.add_argument("--unseen", type=Path, help="recorded_trials_from_cards.csv")
-    parser.add_argument("--words", action="append", default=[], metavar="MODEL=N", help="another tokenizer's words")
+    parser.add_argument("--words", type=int, default=WORDS, help="words of the Megatron-LM tokenizer")
     options = parser.parse_args()
-    words = {model: int(count) for model, _, count in (each.partition("=") for each in options.words)}
-    stacks = measured(options.data, words)
+    stacks = measured(options.data, options.words)
     models = {stack: SimulatedSteps(configs) for stack, configs in stacks.items()}
-    others = unseen(options.unseen, stacks, words) if options.unseen else {}
+    others = unseen(options.unseen, stacks, options.words) if options.unseen else {}
     sigma = noise(stacks)
     print(
         "stack | configs | links | uncalibrated Spearman | held-out Spearman | error where fitted | held-out | repeats"
