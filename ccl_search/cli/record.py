@@ -41,6 +41,7 @@ def show(
 ) -> None:
     """Show a run: every trial with its config, its score, and why it failed. With --trial, all that is kept of one."""
     from ccl_search import assembly, report
+    from ccl_search.replaying import VERDICT
 
     with assembly.open_store(home, write=False) as store:
         record = store.run(run)
@@ -49,6 +50,8 @@ def show(
         else:
             trials = [report.trial_row(found) for found in store.trials(record.id)]
             document = {**report.run_summary(store, record.id), "trial_rows": trials}
+            if VERDICT in record.options:
+                document["replay"] = record.options[VERDICT]
     if as_json:
         print_json(document)
     elif trial is not None:
@@ -108,6 +111,8 @@ def _print_run(document: dict[str, Any]) -> None:
         console().print(
             f"best (*): trial {document['best']['trial']}, policy {document['best']['policy_path']}", soft_wrap=True
         )
+    if "replay" in document:
+        console().print(f"replay: {document['replay']['verdict']}", soft_wrap=True, markup=False)
 
 
 def _print_trial(document: dict[str, Any]) -> None:

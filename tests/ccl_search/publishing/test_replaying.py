@@ -215,3 +215,5 @@ def test_an_interrupted_replay_has_no_verdict_until_it_is_resumed(
     ours = [{key: value for key, value in found.items() if key != "run_id"} for found in (again, whole)]
     assert ours[0] == ours[1]
     assert (again["tolerance"], bool(again["knobs"])) == (0.5, True)
+    assert cli("show", broken["run_id"], "--json").document["replay"] == again
+    assert f"replay: {again['verdict']}" in cli("show", broken["run_id"]).err
