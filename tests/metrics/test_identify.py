@@ -21,6 +21,8 @@ COMMUNICATE = (
     "void deep_ep::intranode::combine<__nv_bfloat16>(P)",
     "void tensorrt_llm::kernels::moe_a2a::moeA2ADispatchKernel<Policy>(P)",
     "void mscclpp::allreduce7<float>(P)", "mscclKernel_Sum_half_LL",
+    "ncclSymDevKernel_AllReduce_RSxLD_AGxST_sum_bf16(ncclSymDevArgs)",
+    "ncclSymkDevKernel_ReduceScatter_LDMC_sum_f16(ncclSymkDevWorkArgs4K)",
 )  # fmt: skip
 COMPUTE = (
     "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cutlass::gemm::collective::CollectiveMma<X>>>",
@@ -63,6 +65,8 @@ def test_does_not_belong_to_experts(name: str) -> None:
         (ALLREDUCE, Op.ALLREDUCE), (SENDRECV, Op.UNKNOWN), ("ncclDevKernel_Generic(x)", Op.UNKNOWN),
         ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)", Op.REDUCESCATTER),
         ("ncclDevKernel_AllGather_RING_LL", Op.ALLGATHER),
+        ("ncclSymDevKernel_AllGather_LLMC(ncclSymDevArgs)", Op.ALLGATHER),
+        ("ncclSymkDevKernel_AllReduce_AGxLL_R_sum_bf16(x)", Op.ALLREDUCE),
         ("ncclKernel_Broadcast_RING_LL_Sum_int8_t(x)", Op.BROADCAST),
         ("void vllm::cross_device_reduce_2stage<x>", Op.ALLREDUCE),
         ("void deep_ep::intranode::dispatch<x>", Op.ALLTOALL),
