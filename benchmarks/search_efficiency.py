@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.dry_run import dry_run
-from ccl_search.feasibility import check, feasible_configs
+from ccl_search.feasibility import check, feasible_configs, fits
 from ccl_search.problem import Problem, ProblemSource, resolve
 from ccl_search.proposers.base import Proposal, ProposalContext, Proposer, ProposerExhaustedError, TrialView
 from ccl_search.proposers.guided import GuidedProposer
@@ -44,8 +44,8 @@ TRIPLES = (
 )
 ITERATIONS = 14
 MAX_REPROPOSALS = 3
-PROPOSERS: dict[str, Callable[[int], Proposer]] = {
-    "guided": GuidedProposer,
+PROPOSERS: dict[str, Callable[[int, Callable[[Config], bool]], Proposer]] = {
+    "guided": lambda seed, _fits: GuidedProposer(seed),
     "tpe": TpeProposer,
     "random": RandomProposer,
 }
@@ -177,7 +177,8 @@ def compare(landscape: Landscape, seeds: int, runner: PolicyRunner) -> dict[str,
     for name, build in PROPOSERS.items():
         ends, halfway = [], []
         for seed in range(seeds if name != "guided" else min(seeds, 2)):
-            curve = search(landscape, build(seed), runner)
+            proposer = build(seed, lambda config: fits(config, landscape.problem))
+            curve = search(landscape, proposer, runner)
             ends.append(curve[-1] / landscape.optimum)
             halfway.append(curve[min(7, len(curve) - 1)] / landscape.optimum)
         found[name] = (statistics.median(ends), max(ends), statistics.median(halfway))
