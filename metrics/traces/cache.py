@@ -19,7 +19,7 @@ import msgspec
 
 from runs.digests import file_sha256
 
-READER_VERSION = 4
+READER_VERSION = 5
 _SETTLED = 1.0
 
 

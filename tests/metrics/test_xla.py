@@ -216,3 +216,31 @@ def test_all_to_all(tmp_path: Path) -> None:
     out.write(tmp_path / "t.trace.json")
     assert value(compute(tmp_path), "bw_alltoall") == pytest.approx(3 / 4 * 64 * 32 / 10e-6 / 1e9)
     assert load(tmp_path).lanes[0].collectives.op.tolist() == [Op.ALLTOALL]
+
+
+def _steps_of(last: int, path: Path) -> Path:
+    """A profile of ten steps of 1 ms with two ops each, as if its writer had stopped after `last` events."""
+    profile = Xla()
+    for step in range(10):
+        profile.module(0, "jit_train", step * MS, MS - 1000)
+        profile.op(0, "convolution fusion", step * MS + 1000, MS // 2)
+        profile.op(0, "all-reduce", step * MS + 600_000, MS // 10)
+    named = [event for event in profile.events if event["ph"] == "M"]
+    spans = sorted((event for event in profile.events if event["ph"] == "X"), key=lambda event: event["ts"])
+    profile.events = named + spans[:last]
+    return profile.write(path)
+
+
+@pytest.mark.parametrize(("full", "steps"), [(True, 6), (False, 7)])
+def test_steps_after_a_full_file_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool, steps: int
+) -> None:
+    """The seventh step has lost its all-reduce: its module is whole, its ops are not."""
+    monkeypatch.setattr("metrics.traces.xla.events.WRITTEN_AT_MOST", 20 if full else 1000)
+    monkeypatch.setattr("metrics.traces.xla.events._TIES", 0)
+    _steps_of(20, tmp_path / "t.trace.json.gz")
+    found = load(tmp_path)
+
+    assert len(found.lanes[0].steps) == steps
+    told = [warning for warning in found.warnings if "leaves out events after the first" in warning]
+    assert len(told) == full and all("TF_PROFILER_TRACE_VIEWER_MAX_EVENTS" in warning for warning in told)

@@ -12,6 +12,7 @@ from launchers.shell.command import Command
 from runs.errors import BadInputError
 
 _TPU_TRACES = ("**/*.trace.json.gz",)
+_TPU_ENV = {"TF_PROFILER_TRACE_VIEWER_MAX_EVENTS": "4000000"}  # else XLA's profiler leaves out all after a million
 
 
 def build(made: Request) -> Command:
@@ -31,7 +32,8 @@ def build(made: Request) -> Command:
     words = [*fact_words(made.era, _facts(made, spread)), *knob_words(made.era, made.knobs), *made.era.constant]
     start = list(made.era.start)
     argv = torchrun(made, *start, *words) if spread else [made.settings.python, *start, *words]
-    command = finish(made, argv, knob_env(made.era, made.knobs), 1 if tpu else made.plan.world_size, steps=steps(made))
+    env = knob_env(made.era, made.knobs) | (_TPU_ENV if tpu else {})
+    command = finish(made, argv, env, 1 if tpu else made.plan.world_size, steps=steps(made))
     return replace(command, trace_globs=_TPU_TRACES) if tpu else command
 
 

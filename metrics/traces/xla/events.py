@@ -12,9 +12,15 @@ from typing import Any
 import msgspec
 
 from metrics.traces.kineto import scan
+from metrics.traces.kineto.events import nanoseconds
 from metrics.traces.raw import blocks_of
 
 _EMPTY = msgspec.Raw(b"")
+WRITTEN_AT_MOST = 1_000_000
+"""Events in a trace.json of XLA's profiler, unless TF_PROFILER_TRACE_VIEWER_MAX_EVENTS says another number (taken to be
+a multiple): the ones that start later are left out without a word (xplane_to_trace_events.cc). Events that start with
+the last one of them are kept, so that there may be a few more."""
+_TIES = 1000
 
 
 class Args(msgspec.Struct, gc=False):
@@ -57,11 +63,13 @@ class Device:
 
 @dataclass
 class Profile:
-    """Devices by name, host spans, and what was wrong with the file."""
+    """Devices by name, host spans, and what was wrong with the file. `last`: when the last event starts (ns), in a file
+    whose writer left later ones out."""
 
     devices: list[Device]
     host: list[Event]
     problems: list[str]
+    last: int | None = None
 
 
 def read_profile(path: Path, source: str) -> Profile:
@@ -83,7 +91,16 @@ def profile_of(text: bytes, source: str, problems: list[str]) -> Profile:
     """The lanes of a profile given as JSON text."""
     match = _KEY.search(text)
     body = text[match.end() :] if match else text.lstrip().removeprefix(b"[")
-    return _by_device(_events(body, source, problems), problems)
+    events = _events(body, source, problems)
+    profile = _by_device(events, problems)
+    spans = [event.ts for event in events if event.ph == "X"]
+    if len(spans) >= WRITTEN_AT_MOST and len(spans) % WRITTEN_AT_MOST <= _TIES:
+        profile.last = int(nanoseconds(spans)[0].max())
+        problems.append(
+            f"{source}: full, XLA's profiler leaves out events after the first {len(spans):,}; steps after that were "
+            "not used (set TF_PROFILER_TRACE_VIEWER_MAX_EVENTS to get them)"
+        )
+    return profile
 
 
 def _events(body: bytes, source: str, problems: list[str]) -> list[Event]:

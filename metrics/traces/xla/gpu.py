@@ -22,7 +22,7 @@ def lane(device: Device, profile: Profile) -> Lane:
     streams = [(name, event) for name, found in device.lanes.items() if name.startswith("Stream #") for event in found]
     copies = [event for _, event in streams if _is_copy(event)]
     kernels = [event for _, event in streams if not _is_copy(event)]
-    out.step_kind, out.steps = find_steps(device, profile.host)
+    out.step_kind, out.steps = find_steps(device, profile.host, profile.last)
     _kernels(out, kernels)
     _copies(out, copies)
     out.why = {"coverage": "XLA profiles of GPUs do not say how many blocks an SM holds",

@@ -52,7 +52,7 @@ def lanes(profile: Profile, source: str) -> tuple[list[Lane], list[str]]:
 def _tpu(device: Device, profile: Profile) -> Lane:
     lane = Lane("xla", "", -1, device.name, tick_s=PS, launches=True, why=dict(TPU_WHY))
     modules = device.lanes.get("XLA Modules", [])
-    lane.step_kind, lane.steps = find_steps(device, profile.host)
+    lane.step_kind, lane.steps = find_steps(device, profile.host, profile.last)
     ops.fill(lane, device.lanes["XLA Ops"], modules)
     if not len(lane.steps):
         lane.why["step"] = NO_STEPS

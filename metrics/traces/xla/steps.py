@@ -8,18 +8,23 @@ from typing import Any
 import numpy as np
 
 from metrics.traces.kineto.events import nanoseconds
-from metrics.traces.timeline import Ints, StepKind, Steps
+from metrics.traces.timeline import Ints, StepKind, Steps, rows
 from metrics.traces.xla.events import Device, Event
 
 NO_STEPS = "the profile has no module executions, no Steps lane and no step markers"
 
 
-def find_steps(device: Device, host: list[Event]) -> tuple[str, Steps]:
+def find_steps(device: Device, host: list[Event], last: int | None = None) -> tuple[str, Steps]:
     """Executions of the module with most time; without modules the `Steps` lane, else step markers on the host.
 
     A vLLM engine marks its steps as `$core.py:<line> step`, whose line number changes with its version; `StepMarker` is
-    written by PyTorch/XLA.
+    written by PyTorch/XLA. Of a profile that says nothing after `last` (ns), steps that end later are left out.
     """
+    kind, steps = _found(device, host)
+    return kind, steps if last is None else rows(steps, steps.end <= last)
+
+
+def _found(device: Device, host: list[Event]) -> tuple[str, Steps]:
     modules = device.lanes.get("XLA Modules", [])
     if modules:
         return _module_steps(modules)

@@ -76,6 +76,7 @@ def test_vllms_backend_of_experts_was_a_variable() -> None:
 
 def test_vllm_on_a_tpu_host_is_one_process_with_all_replicas() -> None:
     made = command("vllm", {"tp": 4, "dp": 2, "max_num_seqs": 64}, "0.19.0", "wl1", "tpu-v6e-8")
+    assert made.env["TF_PROFILER_TRACE_VIEWER_MAX_EVENTS"] == "4000000"
     told = flags(made.argv, "vllm.entrypoints.cli.main")
 
     assert made.argv[0] == "python3" and told["--data-parallel-size"] == ["2"] and told["--batch-size"] == ["128"]

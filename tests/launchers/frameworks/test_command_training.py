@@ -247,6 +247,9 @@ MAXTEXT = {
 }  # fmt: skip
 
 
+XLA_EVENTS = {"TF_PROFILER_TRACE_VIEWER_MAX_EVENTS": "4000000"}
+
+
 @pytest.mark.parametrize(
     ("version", "start"),
     [
@@ -262,7 +265,7 @@ def test_maxtext_on_a_tpu_host(version: str, start: tuple[str, ...]) -> None:
 
     assert made.argv[: len(start)] == start
     assert set(made.argv[len(start) :]) == MAXTEXT and len(made.argv) == len(start) + len(MAXTEXT)
-    assert (made.nodes, made.xpus_per_node, made.per_node, made.env) == (1, 8, True, {})
+    assert (made.nodes, made.xpus_per_node, made.per_node, made.env) == (1, 8, True, XLA_EVENTS)
     assert (made.trace_globs, made.trace_count) == (("**/*.trace.json.gz",), 1)
 
 
@@ -290,7 +293,7 @@ def test_maxtext_spreads_its_mesh_over_nodes_of_gpus() -> None:
     assert (told["ici_fsdp_parallelism"], told["dcn_fsdp_parallelism"], told["num_slices"]) == ("4", "2", "2")
     assert (told["ici_tensor_parallelism"], told["dcn_tensor_parallelism"]) == ("2", "1")
     assert (told["hardware"], made.nodes, made.trace_count) == ("gpu", 2, 2)
-    assert made.env == {
+    assert made.env == XLA_EVENTS | {
         "JAX_COORDINATOR_IP": "@CCL_MASTER_ADDR@",
         "JAX_COORDINATOR_PORT": "@CCL_MASTER_PORT@",
         "NNODES": "2",
@@ -319,6 +322,6 @@ def test_maxtext_on_a_part_of_a_host() -> None:
     gpus = command("maxtext", {**MAXTEXT_CONFIG, "dp": 2}, "2026-08-01", BATCH_32, "h100-8")
 
     assert four.env["TPU_VISIBLE_CHIPS"] == "0,1,2,3" and four.env["TPU_CHIPS_PER_PROCESS_BOUNDS"] == "2,2,1"
-    assert gpus.env == {"JAX_CUDA_VISIBLE_DEVICES": "0,1,2,3"}
+    assert gpus.env == XLA_EVENTS | {"JAX_CUDA_VISIBLE_DEVICES": "0,1,2,3"}
     with pytest.raises(BadInputError, match="8 chips of a slice of 16"):
         command("maxtext", MAXTEXT_CONFIG, "2026-08-01", BATCH_32, "tpu-v6e-16")
