@@ -335,9 +335,9 @@ def _run_study(study: Study, grid: Grid, home: str | None, as_json: bool) -> Non
 
 
 def _show_study(found: Experiment, runs: dict[str, str]) -> None:
-    from ccl_search.sweeping.moe.tables import all_tables
+    from ccl_search.sweeping.moe.tables import narrow_tables
 
-    for table in all_tables(found):
+    for table in narrow_tables(found):
         print_table(table.title, table.heads, table.rows)
         if table.note:
             console().print(table.note, soft_wrap=True)

@@ -14,7 +14,7 @@ from ccl_search.sweeping.moe.quantities import DBT, RING, Results, one
 Verdict = Literal["holds", "fails", "depends", "not checked"]
 _CLOSE_PERCENT = 3.0
 _MAPPING_SHOWS = 0.05
-_ALL_MODELS = 4
+_ALL_MODELS = {"flash", "kimi-k3", "glm", "v4-pro"}
 
 Rule = Callable[[Results], bool | None]
 MAPPING = "mapping_matters"
@@ -70,9 +70,9 @@ def _check(entry: Mapping[str, Any], base: Results, variants: Mapping[str, Resul
         seen = _mapping_figures(base, mapped) if mapped is not None else ""
         others: dict[str, bool | None] = {}
     else:
-        here = _asked(CHECKS[key], base)
+        here = _asked(key, base)
         seen = SEEN[key](base) if key in SEEN else ""
-        others = {name: _asked(CHECKS[key], found) for name, found in variants.items()}
+        others = {name: _asked(key, found) for name, found in variants.items()}
     against = tuple(name for name, outcome in others.items() if outcome is not None and outcome is not here)
     theirs, ours = _figures(entry, base)
     return Finding(
@@ -90,15 +90,17 @@ def _check(entry: Mapping[str, Any], base: Results, variants: Mapping[str, Resul
     )
 
 
-def _asked(rule: Rule, results: Results) -> bool | None:
-    """The answer of a rule; None where the results lack a model that it compares."""
-    return rule(results) if len(results.models) == _ALL_MODELS else None
+def _asked(key: str, results: Results) -> bool | None:
+    """The answer of a rule for the models there are; None where one is missing that it speaks of."""
+    if key == "tree_grows_with_tp":
+        return CHECKS[key](results) if set(results.models) - {"kimi-k3"} else None
+    return CHECKS[key](results) if NEEDED.get(key, set()) <= set(results.models) else None
 
 
 def _figures(entry: Mapping[str, Any], base: Results) -> tuple[str, str]:
     """The study's figures and ours, as text."""
     pairs = [_pair(quantity, entry.get("about"), base) for quantity in entry["quantities"]]
-    return "; ".join(theirs for theirs, _ in pairs), "; ".join(ours for _, ours in pairs)
+    return "; ".join(theirs for theirs, _ in pairs if theirs), "; ".join(ours for _, ours in pairs if ours)
 
 
 def _pair(quantity: str, about: str | None, base: Results) -> tuple[str, str]:
@@ -119,7 +121,11 @@ def figure(value: Any, unit: str) -> str:
         return ""
     if isinstance(value, (tuple, list)):
         least, greatest = (number(each) for each in value)
-        return f"{least} to {greatest} {unit}".replace(" x", "x").replace(" %", " %")
+        return (
+            f"{least} {unit}".replace(" x", "x")
+            if least == greatest
+            else f"{least} to {greatest} {unit}".replace(" x", "x")
+        )
     return f"{number(value)} {unit}".replace(" x", "x")
 
 
@@ -246,7 +252,17 @@ CHECKS: dict[str, Rule] = {
     "kimi_pro_reversal": _reversal,
     "ring_exchange_loses": _ring_exchange_loses,
 }
-"""The rule behind each finding; `mapping_matters` needs two matrices and has its own."""
+"""The rule behind each finding, for the models there are; `mapping_matters` needs two matrices and has its own."""
+
+NEEDED: dict[str, set[str]] = {
+    "kimi_tree_peaks": {"kimi-k3"},
+    "model_order": _ALL_MODELS,
+    "sensitivity_order": _ALL_MODELS,
+    "flash_always_first": _ALL_MODELS,
+    "kimi_pro_reversal": {"kimi-k3", "v4-pro"},
+    "ring_exchange_loses": {"kimi-k3"},
+}
+"""Findings that speak of certain models, or compare models."""
 
 
 # --- what shows a finding ---------------------------------------------------------------------------------------------

@@ -51,15 +51,16 @@ def _unusable(path: Path, error: OSError) -> BadInputError:
 
 def body(found: Experiment) -> str:
     """What is computed: a line on the run, the verdicts counted, and every table."""
-    cells = len(found.results.matrix.cells)
+    cells, count = len(found.results.matrix.cells), len(found.results.models)
+    models = f"{count} model{'' if count == 1 else 's'}"
     verdicts = Counter(each.verdict for each in found.findings)
     counted = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
-    here = Counter(each.here for each in found.findings)
     variants = f", {len(found.variants)} variants of what the text leaves open" if found.variants else ""
+    here = Counter(each.here for each in found.findings)
+    alone = f" Under the definitions alone {here[True]} hold and {here[False]} fail." if found.variants else ""
     lines = [
-        f"{cells} configurations of {len(found.results.models)} models{variants}; rank mapping {found.mapping}.",
-        f"Of {len(found.findings)} findings: {counted}. Under the definitions alone {here[True]} hold and "
-        f"{here[False]} fail.",
+        f"{cells} configurations of {models}{variants}; rank mapping {found.mapping}.",
+        f"Of {len(found.findings)} findings: {counted}.{alone}",
         *([f"Variants: {'; '.join(found.variants)}."] if found.variants else []),
         "",
         *(line for table in all_tables(found) for line in section(table)),

@@ -9,7 +9,7 @@ from typing import Any
 from ccl_search.sweeping.moe import quantities
 from ccl_search.sweeping.moe.definitions import Study, published
 from ccl_search.sweeping.moe.experiment import Experiment
-from ccl_search.sweeping.moe.findings import figure, number, topology_order
+from ccl_search.sweeping.moe.findings import Finding, figure, number, topology_order
 from ccl_search.sweeping.moe.matrix import Matrix
 from ccl_search.sweeping.moe.quantities import DBT, RING, Results
 
@@ -32,6 +32,16 @@ def all_tables(found: Experiment) -> Iterator[Table]:
     yield findings(found)
     if reasons(found).rows:
         yield reasons(found)
+    yield from _measured(found)
+
+
+def narrow_tables(found: Experiment) -> Iterator[Table]:
+    """The same for a terminal: all that is known of a finding in one cell."""
+    yield findings_told(found)
+    yield from _measured(found)
+
+
+def _measured(found: Experiment) -> Iterator[Table]:
     if found.variants:
         yield variants(found)
     yield figures(found)
@@ -67,13 +77,38 @@ def findings(found: Experiment) -> Table:
         ]
         for each in found.findings
     ]
+    heads = ["verdict", "finding", "section", "figure", "published", "ours", "seen here", "depends on"]
+    return Table("findings", heads, rows, _of_findings(found))
+
+
+def findings_told(found: Experiment) -> Table:
+    """Every finding with its verdict, and below it its figures, what shows it, what it depends on, and why."""
+    rows = [[each.verdict, "\n".join(_told(each))] for each in found.findings]
+    return Table("findings", ["verdict!", "finding"], rows, _of_findings(found))
+
+
+def _told(each: Finding) -> Iterator[str]:
+    yield f"{each.text} ({each.place})"
+    if each.theirs or each.ours:
+        words = "; ".join(_words(quantity) for quantity in each.quantities)
+        yield f"{words}: published {each.theirs}; ours {each.ours or 'none'}"
+    if each.seen:
+        yield each.seen
+    if each.against:
+        yield _depends(each.here, each.against)
+    if each.why and each.verdict in _UNSURE:
+        yield f"why: {each.why}"
+
+
+def _of_findings(found: Experiment) -> str:
     note = (
         "holds and fails stand in every variant of what the text leaves open; depends names the variants that turn it."
         if found.variants
         else "Under the definitions alone; --sensitivity runs the variants of what the text leaves open."
     )
-    heads = ["verdict", "finding", "section", "figure", "published", "ours", "seen here", "depends on"]
-    return Table("findings", heads, rows, note)
+    if len(found.results.models) < len(published_models()):
+        note += " Of the models there are; what compares others is not checked."
+    return note
 
 
 def _words(quantity: str) -> str:

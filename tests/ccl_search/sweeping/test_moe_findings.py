@@ -94,11 +94,23 @@ def test_weights_are_held_against_the_limit() -> None:
     assert CHECKS["weights_fit"](results(weights={**dict.fromkeys(MODELS, 10.0), "glm": 64.1})) is False
 
 
-def test_less_than_four_models_are_not_checked() -> None:
-    base = results()
-    few = Results(base.matrix.of(model=("flash", "glm")), base.screen, base.weights)
+@pytest.mark.parametrize(
+    ("models", "unchecked"),
+    [
+        (("flash", "glm"), {"kimi_tree_peaks", "kimi_pro_reversal", "ring_exchange_loses"}),
+        (("kimi-k3",), {"tree_grows_with_tp", "kimi_pro_reversal"}),
+        (("kimi-k3", "v4-pro"), set()),
+    ],
+)
+def test_findings_are_checked_for_the_models_there_are(models: tuple[str, ...], unchecked: set[str]) -> None:
+    base = results(time=only(lambda m, t, tp, mode, a: m == "v4-pro" and t == 4, 0.5))
+    few = Results(base.matrix.of(model=models), base.screen.of(model=models), base.weights)
 
-    assert {each.verdict for each in findings.check(few, {}, None)} == {"not checked"}
+    found = findings.check(few, {}, None)
+
+    comparing = {"model_order", "sensitivity_order", "flash_always_first", "mapping_matters"}
+    assert {each.key for each in found if each.verdict == "not checked"} == unchecked | comparing
+    assert verdict(found, "distributed_nics").verdict == ("fails" if "v4-pro" in models else "holds")
 
 
 def test_quantities_by_hand() -> None:

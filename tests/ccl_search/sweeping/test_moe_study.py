@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccl_search.sweeping.moe import experiment, findings, matrix, page, timing
+from ccl_search.sweeping.moe import experiment, findings, matrix, page, tables, timing
 from ccl_search.sweeping.moe.definitions import published, study
 from ccl_search.sweeping.moe.findings import number
 from ccl_search.sweeping.moe.matrix import Matrix
@@ -89,6 +89,21 @@ def test_a_page_keeps_the_text_around_its_tables(tmp_path: Path) -> None:
         page.write(found, bare)
 
 
+def test_a_terminal_gets_all_that_is_known_of_a_finding_in_one_place() -> None:
+    found = made_up()
+    told = {row[1].splitlines()[0]: (row[0], row[1].splitlines()[1:]) for row in tables.findings_told(found).rows}
+    wide = {f"{row[1]} ({row[2]})": row for row in tables.findings(found).rows}
+
+    assert list(told) == list(wide)
+    for head, (verdict, lines) in told.items():
+        row = wide[head]
+        assert verdict == row[0]
+        assert all(text in " ".join(lines) for text in row[3:])
+        assert any(line.startswith("why: ") for line in lines) == (verdict in ("fails", "depends"))
+    kimi = "For Kimi K3 the tree's penalty is highest at TP8EP4 and lower at TP16EP2 (4.2.7 p. 19)"
+    assert told[kimi][0] == "fails"  # in the made-up matrix penalties only grow
+
+
 def fast(asked: Question) -> float:
     """A network that is quick to ask: topology 6 is the fastest, trees and large groups are slow."""
     what = asked.collective
@@ -106,7 +121,8 @@ def test_the_verb_runs_a_model_and_keeps_it(cli: Cli, tmp_path: Path, monkeypatc
     human = cli("best", document["runs"]["flash"])
 
     assert len(document["cells"]) == 192 == len(shown["trial_rows"])
-    assert {each["verdict"] for each in document["findings"]} == {"not checked"}
+    verdicts = {each["key"]: each["verdict"] for each in document["findings"]}
+    assert (verdicts["low_tp_wins"], verdicts["model_order"]) == ("holds", "not checked")
     best = min(document["cells"], key=lambda cell: cell["time_s"])
     assert (best["topology"], best["algorithm"]) == (6, "ring_direct")
     assert shown["best"]["metrics"]["avg_step_time"] == best["time_s"]
