@@ -21,6 +21,9 @@ def compare(
 
     Runs that do different work (model, phase, precision, global batch, lengths) are shown but not ranked: exit code 2
     with the facts that differ. Measured and simulated results are ranked separately.
+
+    For example
+    `ccl-search compare latest 20261130-154939`
     """
     from ccl_search import assembly, comparing
     from runs.errors import BadInputError

@@ -30,7 +30,11 @@ def doctor(
     home: HomeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check this machine, and a target; exit code 3 where something fails."""
+    """Check this machine, and a target; exit code 3 where something fails.
+
+    For example
+    `ccl-search doctor --target targets/perlmutter.yaml --framework megatron-lm`
+    """
     from launchers.checks import Level
 
     folder = Path(home or "ccl-runs")

@@ -25,6 +25,9 @@ def export(
     """Export a run: csv or parquet (a row a trial), json (all of it), entries (a folder of benchmark entries), optuna.
 
     Column names are stable and described in docs/export.md. csv and json go to stdout unless --output is given.
+
+    For example
+    `ccl-search export latest --format csv --output trials.csv`
     """
     from ccl_search import assembly, exporting
     from runs.errors import BadInputError

@@ -23,6 +23,9 @@ def import_(
     """Bring a published search, or CCL-Bench entries (card, script, traces), into the store: all of it or nothing.
 
     A published search is verified first; one whose values do not follow from its evidence is refused.
+
+    For example
+    `ccl-search import my-search.tar.gz`
     """
     from ccl_search import assembly
     from ccl_search.importing import import_from

@@ -42,6 +42,9 @@ def pareto(
     The front is over the metrics of the run's objective (2 to 4). With --x and --y that are both among them, only the
     plot's axes are chosen; otherwise the front is over these two metrics. Several runs must do the same work; they
     share one reference point.
+
+    For example
+    `ccl-search pareto latest --x step_time --y peak_memory_gb --plot front.svg`
     """
     from ccl_search import assembly
     from ccl_search.pareto import report

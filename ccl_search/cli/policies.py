@@ -72,6 +72,9 @@ def lint(
 
     Perturbed are the size (half, double, 3, 5 and 7 nodes), the memory, and one unset fact at a time. In a sample of
     the cases the step time of its config is predicted by the dry run and compared with the best known there.
+
+    For example
+    `ccl-search policies lint latest --environment h100-16`
     """
     from ccl_search.portability.cases import cases
     from ccl_search.portability.checking import lint as check

@@ -64,6 +64,9 @@ def publish(
     """Write a run to a folder that stands on its own: policy, manifest, every trial as a benchmark entry, transcript.
 
     The same run gives the same bytes. `ccl-search verify DEST` checks the folder.
+
+    For example
+    `ccl-search publish latest my-search --anonymise --name my-cluster`
     """
     from ccl_search import assembly
     from ccl_search.publishing.anonymising import PublishOptions

@@ -74,6 +74,10 @@ def replay(
 
     It is compared with the published config taken verbatim, with the seed policy, and with a search of --refine trials.
     With --exact the published search itself is repeated from its record: stored LLM answers, no network, no launch.
+
+    For example
+    `ccl-search replay wl4 --environment h100-16 --refine 10`
+    `ccl-search replay --exact my-search`
     """
     if exact:
         if environment or card or framework or refine or constraint or repeats > 1:

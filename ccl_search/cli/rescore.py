@@ -38,6 +38,9 @@ def rescore(
     """Score a run again under another objective, without running anything; old scores stay beside the new ones.
 
     Stored values serve where they are of the installed version of their metric tool; otherwise traces are read.
+
+    For example
+    `ccl-search rescore latest --objective step_time --objective peak_memory_gb --weights 0.7,0.3`
     """
     from ccl_search import assembly, rescoring
 

@@ -34,6 +34,11 @@ def run(
 
     Trial 0 is the seed policy; every iteration rewrites the policy, runs its config, and scores the trace.
     Everything is kept: `ccl-search show RUN`. A stopped run goes on with `ccl-search resume RUN`.
+
+    For example
+    `ccl-search run --workload wl5 --framework megatron-lm --iterations 30`
+    `ccl-search run --card card.yaml --target cluster.yaml --max-xpu-hours 40 --patience 8`
+    `ccl-search run --objective step_time --objective num_xpus --pareto --constraint "peak_memory_gb <= 38"`
     """
     from ccl_search import assembly, targets
     from ccl_search.cli.progress import live_table
@@ -62,6 +67,9 @@ def resume(
 
     Options replace what the run was started with. With one of them a finished run goes on too. Cost and
     accelerator-hours count from the beginning of the run, minutes from the beginning of this command.
+
+    For example
+    `ccl-search resume latest --iterations 30 --max-minutes 90`
     """
     from ccl_search import assembly, targets
     from ccl_search.cli.progress import live_table

@@ -41,6 +41,9 @@ def prune(
 
     Metric values, scores and everything else of the trials stay. Other metrics cannot be computed of a trial whose
     trace is gone, and `verify` calls it unverifiable. Refused while a search writes to the store.
+
+    For example
+    `ccl-search store prune --keep best --older-than 30 --dry-run`
     """
     from ccl_search import assembly, retention
 

@@ -22,6 +22,9 @@ def verify(
 
     Exit code 0: all of it holds. 1: a value is not what the evidence gives. 5: nothing is wrong, but something has no
     evidence (a trace is missing, or only its hash was published). 2: this is no published folder, or a hostile one.
+
+    For example
+    `ccl-search verify wl4`
     """
     from ccl_search.verifying import verify as check
     from policies.reading import open_published, require

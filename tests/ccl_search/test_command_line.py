@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -77,3 +79,38 @@ def test_a_name_that_is_no_command_is_answered_with_the_nearest(cli: Cli) -> Non
     result = cli("rnu")
 
     assert result.code == 2 and "Did you mean 'run'?" in result.err
+
+
+TEACHING = (
+    "run",
+    "resume",
+    "pareto",
+    "compare",
+    "rescore",
+    "export",
+    "publish",
+    "verify",
+    "import",
+    "replay",
+    "doctor",
+)
+
+
+def examples() -> list[tuple[str, str]]:
+    """Every command line in the text of a command, with that command."""
+    texts = [(path, command.help or "") for path, command in commands(app)]
+    return [(path, line) for path, text in texts for line in re.findall(r"`(ccl-search [^`]+)`", text)]
+
+
+def test_every_example_in_the_help_is_a_command_line_that_is_understood() -> None:
+    known = dict(commands(app))
+    for _, line in examples():
+        words = shlex.split(line)
+        path = next(path for path in sorted(known, key=len, reverse=True) if line.startswith(path))
+        known[path].make_context(path, words[len(path.split()) :])
+
+
+def test_the_commands_of_a_search_show_an_example_of_themselves() -> None:
+    shown = {path for path, line in examples() if line.startswith(path + " ")}
+
+    assert {f"ccl-search {verb}" for verb in TEACHING} <= shown
