@@ -16,6 +16,7 @@ from backends.astra.output import (
     Operation,
     Output,
     RankReport,
+    last_words,
     log_files,
     parse_operations,
     parse_output,
@@ -124,6 +125,7 @@ def _drive(
     ended = run(words, folder, files.ranks, limits, program.stop_line(engine, folder, name))
     logs = [path for path in (folder / OPERATIONS_FILE,) if path.is_file()] or log_files(folder / LOG_FOLDER)
     output = parse_output(_printed(folder, logs))
+    output.last_words = last_words(read_lines(folder / STDERR))
     found, lost = parse_operations(_lines(logs)) if operations else ([], 0)
     return AstraRun(
         engine, program.version(engine), files.ranks, ended, output, judge(ended, output, files.ranks), tuple(found),

@@ -32,6 +32,7 @@ _ERRORS = re.compile(
 )
 _BULK = ",sys->id="
 """What the lines of single operations hold, and no other line does."""
+_SHOWN = 200
 _SWALLOWED = "a callable is removed before call"
 _NAMES = {"Wall": "wall_ns", "GPU": "compute_ns", "CPU": "host_ns", "Comm": "comm_ns", "Remote mem": "memory_ns"}
 _BYTES = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -73,13 +74,15 @@ class Output:
     """Everything read from one run.
 
     `complaints` are critical and error lines in the order of the files; `swallowed` the exceptions that the program
-    dropped and went on after; `stuck` the nodes that never ended, as (rank, node).
+    dropped and went on after; `stuck` the nodes that never ended, as (rank, node). `last_words` is the last line on
+    its error stream.
     """
 
     ranks: dict[int, RankReport] = field(default_factory=lambda: defaultdict(RankReport))
     complaints: list[str] = field(default_factory=list)
     swallowed: list[str] = field(default_factory=list)
     stuck: list[tuple[int, int]] = field(default_factory=list)
+    last_words: str = ""
 
     @property
     def finished(self) -> dict[int, RankReport]:
@@ -101,6 +104,14 @@ def parse_output(lines: Iterable[str]) -> Output:
         elif not _figure(found, text):
             _complaint(found, text)
     return found
+
+
+def last_words(lines: Iterable[str]) -> str:
+    """The last line that says something, cut to what a message can hold."""
+    said = ""
+    for line in lines:
+        said = _COLOUR.sub("", line).strip() or said
+    return said[:_SHOWN]
 
 
 def _figure(found: Output, text: str) -> bool:

@@ -26,6 +26,7 @@ _FILES: dict[Engine, str] = {
     "ns3": "*AstraSimNetwork*",
 }
 _WORDS: dict[Engine, str] = {"unaware": "Unaware", "aware": "Aware", "ns3": ""}
+_ENGINES = ("docker", "podman", "nerdctl")
 _DIGEST = 12
 
 
@@ -35,8 +36,8 @@ class Program:
 
     `words` is the command before the flags. In every word `{cwd}` becomes the folder of the run as the program sees it,
     `{name}` a name that no other run has, `{congestion}` `Aware` or `Unaware`. `stop` is the command that ends a run
-    which signals do not reach (a container), with the same replacements. `paths` maps folders here to where the
-    program sees them; the longest match counts. `source` says who named the program.
+    which signals do not reach (a container), with the same replacements; `docker run` needs none. `paths` maps
+    folders here to where the program sees them; the longest match counts. `source` says who named the program.
     """
 
     backend: str
@@ -67,7 +68,7 @@ class Program:
         Raises:
             TargetUnavailableError: the program is not there.
         """
-        words = [_filled(word, self.seen(cwd), name, engine) for word in self.words]
+        words = [_filled(word, self.seen(cwd), name, engine) for word in self._named]
         if not self.is_container:
             words[0] = str(self._file(engine))
         elif shutil.which(words[0]) is None:
@@ -75,8 +76,26 @@ class Program:
         return words
 
     def stop_line(self, engine: Engine, cwd: Path, name: str) -> list[str]:
-        """The words that end the run; empty where signals are enough."""
-        return [_filled(word, self.seen(cwd), name, engine) for word in self.stop]
+        """The words that end the run; empty where signals are enough.
+
+        They are not where an engine's daemon runs the program: without a `stop` it is killed by its name.
+        """
+        stop = self.stop
+        if not stop and self._is_daemons:
+            stop = (self.words[0], "kill", _container_name(self._named))
+        return [_filled(word, self.seen(cwd), name, engine) for word in stop]
+
+    @property
+    def _is_daemons(self) -> bool:
+        """Whether `docker run` or the like starts the program, which then outlives its client."""
+        return self.is_container and Path(self.words[0]).name in _ENGINES and self.words[1] == "run"
+
+    @property
+    def _named(self) -> tuple[str, ...]:
+        """The words, with a name for the container where it would have none."""
+        if not self._is_daemons or _container_name(self.words):
+            return self.words
+        return (*self.words[:2], "--name", "{name}", *self.words[2:])
 
     def seen(self, path: Path) -> str:
         """`path` as the program sees it."""
@@ -127,6 +146,16 @@ class Program:
                 f"{path} of {self.source} is no program", f"name {_FILES[engine]} or its folder"
             )
         return path.resolve()
+
+
+def _container_name(words: tuple[str, ...]) -> str:
+    """What follows `--name`; empty where nothing does."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == "--name":
+            return following
+        if word.startswith("--name="):
+            return word.removeprefix("--name=")
+    return ""
 
 
 def _filled(word: str, cwd: str, name: str, engine: Engine) -> str:

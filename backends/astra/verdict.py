@@ -52,10 +52,13 @@ def _failure(ended: Ended, output: Output, ranks: int, missing: list[int]) -> st
 
 
 def first_complaint(output: Output) -> str:
-    """The first line that gives a reason: an exception dropped, else a complaint that is more than a frame for one."""
+    """The first line that gives a reason: an exception dropped, else a complaint that is more than a frame for one.
+
+    Where there is none, such as from a container engine that starts nothing, the last words of the error stream.
+    """
     telling = [text for text in output.complaints if not _is_frame(text)]
     causes = [*output.swallowed, *telling] or output.complaints
-    return causes[0].removeprefix("what():").strip() if causes else ""
+    return causes[0].removeprefix("what():").strip() if causes else output.last_words
 
 
 def _is_frame(text: str) -> bool:
