@@ -25,11 +25,12 @@ from typing import Any
 
 from rich.console import Console
 
-from ccl_search import ProblemSource, SearchSettings, create, feasibility, open_store, repeats, targets, trial_files
+from ccl_search import ProblemSource, SearchSettings, create, feasibility, open_store, repeats, targets
 from ccl_search.cli.progress import LiveTable
-from ccl_search.execution import Executor
+from ccl_search.loop import trial_files
+from ccl_search.loop.execution import Executor
+from ccl_search.loop.search import Search
 from ccl_search.proposers.base import TrialView
-from ccl_search.search import Search
 
 EXCLUDED = ("proposer", "launch", "metrics")
 STORE = ("add_trial", "prepare_trial", "begin_attempt", "set_handle", "finish_attempt", "finish_trial", "totals")

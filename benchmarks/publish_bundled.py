@@ -18,12 +18,12 @@ import time
 from pathlib import Path
 
 from ccl_search import assembly, targets
-from ccl_search.execution import Executor
-from ccl_search.interrupt import Interrupt
+from ccl_search.loop.execution import Executor
+from ccl_search.loop.interrupt import Interrupt
 from ccl_search.problem import ProblemSource
+from ccl_search.publishing.verifying import verify
 from ccl_search.publishing.writing import publish
 from ccl_search.settings import SearchSettings
-from ccl_search.verifying import verify
 from policies.reading import open_published
 
 PLACES = {

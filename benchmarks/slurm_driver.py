@@ -21,9 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from ccl_search.execution import Executor
-from ccl_search.fleet import OneAtATime
-from ccl_search.interrupt import Interrupt
+from ccl_search.loop.execution import Executor
+from ccl_search.loop.fleet import OneAtATime
+from ccl_search.loop.interrupt import Interrupt
 from launchers.base import Handle, JobState
 from launchers.shell.runner import LocalRunner
 from launchers.slurm.launcher import SlurmLauncher

@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["ProblemSource", "Search", "SearchSettings", "create", "open_store", "reopen"]
 _HOMES = {
-    "Search": "ccl_search.search",
+    "Search": "ccl_search.loop.search",
     "create": "ccl_search.assembly",
     "open_store": "ccl_search.assembly",
     "reopen": "ccl_search.assembly",

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ccl_search import feasibility, targets
-from ccl_search.interrupt import Interrupt
-from ccl_search.observer import Observer, RunView
+from ccl_search.loop.interrupt import Interrupt
+from ccl_search.loop.observer import Observer, RunView
+from ccl_search.loop.recorder import Recorder
+from ccl_search.loop.search import Search
 from ccl_search.portability.metric import is_wanted, tool_for
 from ccl_search.portability.spec import SPEC as PORTABILITY
 from ccl_search.problem import Problem, ProblemSource, resolve
 from ccl_search.proposers import arms, factory
-from ccl_search.recorder import Recorder
-from ccl_search.search import Search
 from ccl_search.settings import SearchSettings
 from ccl_search.version import version
 from runs.errors import BadInputError

@@ -17,8 +17,8 @@ from runs.errors import BadInputError, CclSearchError
 from runs.trial import Execution, Fidelity, TrialState
 
 if TYPE_CHECKING:
-    from ccl_search.execution import Executor
-    from ccl_search.search import Search
+    from ccl_search.loop.execution import Executor
+    from ccl_search.loop.search import Search
     from launchers.frameworks.commands.profiling import Unprofiled
     from runs.store import RunRecord, Store, TrialRecord
 

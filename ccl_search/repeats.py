@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccl_search import measuring
-from ccl_search.execution import AttemptLog, Executor
+from ccl_search.loop.execution import AttemptLog, Executor
 from ccl_search.measuring import Measurement
 from launchers.base import Handle, Job
 from runs.metric import MetricSpec, MetricValue

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccl_search import trial_files
-from ccl_search.trial_files import FileFacts
+from ccl_search.loop import trial_files
+from ccl_search.loop.trial_files import FileFacts
 from launchers.frameworks.commands.sampling import sampled_ranks
 from runs.errors import BadInputError
 from runs.trial import FailureClass

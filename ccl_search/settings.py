@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from ccl_search.stoppers import MaxCost, MaxIterations, MaxSeconds, MaxXpuHours, Patience, Stopper
+from ccl_search.loop.stoppers import MaxCost, MaxIterations, MaxSeconds, MaxXpuHours, Patience, Stopper
 
 DEFAULT_ITERATIONS = 14
 DEFAULT_MODEL = "claude-opus-5-5"

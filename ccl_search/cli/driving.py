@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ccl_search.search import Search
+    from ccl_search.loop.search import Search
     from launchers.base import Launcher
     from runs.store import Store
 
@@ -17,8 +17,8 @@ def drive(search: Search, store: Store, launcher: Launcher, with_profiler_cost: 
         CclSearchError: the search cannot go on; the run is left resumable.
     """
     from ccl_search import profiler_cost
-    from ccl_search.execution import Executor
-    from ccl_search.fleet import OneAtATime
+    from ccl_search.loop.execution import Executor
+    from ccl_search.loop.fleet import OneAtATime
 
     notice = search.observer.notice
     held = OneAtATime(launcher) if search.parallel > 1 else launcher

@@ -28,7 +28,7 @@ def import_(
     `ccl-search import my-search.tar.gz`
     """
     from ccl_search import assembly
-    from ccl_search.importing import import_from
+    from ccl_search.publishing.importing import import_from
     from policies.reading import require
 
     place = require(folder)

@@ -137,7 +137,7 @@ def _subject(subject: str, named: Named, home: str | None) -> tuple[str, Home, s
         raise BadInputError(
             "a run or a published folder says its workload, environment and framework itself", "leave those options out"
         )
-    from ccl_search.replaying import origin_of_published, origin_of_run
+    from ccl_search.replaying.preparing import origin_of_published, origin_of_run
     from policies.reading import open_published
 
     place = locate(subject)

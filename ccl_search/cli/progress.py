@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ccl_search.cli.output import console, short
-from ccl_search.observer import Observer, RunView
+from ccl_search.loop.observer import Observer, RunView
 from ccl_search.proposers.base import TrialView
 from runs.trial import TrialState
 

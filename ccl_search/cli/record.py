@@ -41,7 +41,7 @@ def show(
 ) -> None:
     """Show a run: every trial with its config, its score, and why it failed. With --trial, all that is kept of one."""
     from ccl_search import assembly, report
-    from ccl_search.replaying import VERDICT
+    from ccl_search.replaying.preparing import VERDICT
 
     with assembly.open_store(home, write=False) as store:
         record = store.run(run)

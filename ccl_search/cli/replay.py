@@ -13,8 +13,8 @@ from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json, pri
 from runs.errors import BadInputError
 
 if TYPE_CHECKING:
-    from ccl_search.replaying import Origin
-    from ccl_search.search import Search
+    from ccl_search.loop.search import Search
+    from ccl_search.replaying.preparing import Origin
     from launchers.base import Launcher
     from runs.store import Store
 
@@ -89,7 +89,7 @@ def replay(
         return
     from ccl_search import assembly, targets
     from ccl_search.cli.progress import live_table
-    from ccl_search.replaying import ReplayOptions, prepare
+    from ccl_search.replaying.preparing import ReplayOptions, prepare
 
     bounds = None if constraint is None else tuple(constraint)
     options = ReplayOptions(environment, framework, target, refine, proposer, seed, repeats, bounds, card, tolerance)
@@ -101,9 +101,9 @@ def replay(
 
 def conclude(search: Search, store: Store, launcher: Launcher, as_json: bool) -> None:
     """Run a replay, or what is left of one, to its end, and print and keep its verdict."""
-    from ccl_search import verdict
     from ccl_search.cli.driving import drive
-    from ccl_search.replaying import VERDICT, of_replay
+    from ccl_search.replaying import verdict
+    from ccl_search.replaying.preparing import VERDICT, of_replay
     from policies.factory import create_runner
 
     drive(search, store, launcher)
@@ -122,7 +122,7 @@ def conclude(search: Search, store: Store, launcher: Launcher, as_json: bool) ->
 
 @contextmanager
 def _origin(store: Store, text: str) -> Iterator[Origin]:
-    from ccl_search.replaying import origin_of_published, origin_of_run
+    from ccl_search.replaying.preparing import origin_of_published, origin_of_run
     from policies.reading import locate, open_published
 
     path = locate(text)
@@ -167,7 +167,7 @@ def show(document: dict[str, Any]) -> None:
 
 
 def _exact(text: str, as_json: bool) -> None:
-    from ccl_search.exact import replay_exactly
+    from ccl_search.replaying.exact import replay_exactly
     from policies.reading import locate, open_published
 
     path = locate(text)

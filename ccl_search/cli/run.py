@@ -12,7 +12,7 @@ from ccl_search.cli.groups import Budgets, Goal, How, NewBudgets, Subject, Where
 from ccl_search.cli.output import HomeOption, JsonFlag, console, print_json
 
 if TYPE_CHECKING:
-    from ccl_search.search import Search
+    from ccl_search.loop.search import Search
     from launchers.base import Launcher
     from runs.store import RunRecord, Store
 

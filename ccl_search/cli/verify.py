@@ -9,7 +9,7 @@ import typer
 from ccl_search.cli.output import JsonFlag, console, print_json
 
 if TYPE_CHECKING:
-    from ccl_search.verifying import Verification
+    from ccl_search.publishing.verifying import Verification
 
 
 def verify(
@@ -26,7 +26,7 @@ def verify(
     For example
     `ccl-search verify wl4`
     """
-    from ccl_search.verifying import verify as check
+    from ccl_search.publishing.verifying import verify as check
     from policies.reading import open_published, require
 
     with open_published(require(folder)) as published:

@@ -216,7 +216,7 @@ def _stage(entry: BenchmarkEntry, target: Path) -> None:
 
 
 def _add_run(store: Store, group: list[BenchmarkEntry], staging: Path, name: str) -> str:
-    from ccl_search import trial_files
+    from ccl_search.loop import trial_files
     from ccl_search.version import version
     from metrics import registry
     from runs import objective
@@ -251,7 +251,7 @@ def _add_run(store: Store, group: list[BenchmarkEntry], staging: Path, name: str
 def _add_trial(
     store: Store, run_id: str, number: int, entry: BenchmarkEntry, score: float | None, folder: Path
 ) -> None:
-    from ccl_search import trial_files
+    from ccl_search.loop import trial_files
     from runs.store import NewTrial, TraceFile, TrialOutcome
 
     rationale = f"imported entry {entry.name}"

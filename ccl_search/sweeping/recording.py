@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backends.calibration import Calibration
-from ccl_search import constraints, measuring, rerun, targets, trial_files
+from ccl_search import constraints, measuring, targets
 from ccl_search.assembly import described
+from ccl_search.loop import rerun, trial_files
+from ccl_search.loop.suggestion import Suggestion
 from ccl_search.measuring import Measurement
 from ccl_search.proposers.base import Proposal, constant_policy
 from ccl_search.settings import SearchSettings
-from ccl_search.suggestion import Suggestion
 from ccl_search.sweeping.outcome import FIGURES, Outcome
 from runs.errors import BadInputError
 from runs.objective import Objective

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
+from ccl_search.loop.suggestion import Suggestion
+from ccl_search.loop.trial_files import job_for
 from ccl_search.problem import Problem, ProblemSource, resolve
 from ccl_search.proposers.base import Proposal
 from ccl_search.scripting import complete, parse_config
 from ccl_search.settings import SearchSettings
-from ccl_search.suggestion import Suggestion
-from ccl_search.trial_files import job_for
 from launchers.shell.layout import attempt_of, required_command
 from launchers.shell.outcome import common_handle, common_provenance
 from runs import catalogue

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from ccl_search.loop.recorder import Recorder
 from ccl_search.pareto import report
 from ccl_search.pareto.of_run import REFERENCE, of_run
-from ccl_search.recorder import Recorder
 from ccl_search.repeats import IDENTICAL, MEASURED_ONCE
 from ccl_search.report import closing_lines, run_summary
 from runs.errors import BadInputError

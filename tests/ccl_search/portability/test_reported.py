@@ -65,8 +65,8 @@ def test_every_trial_of_a_claude_search_carries_the_report_on_its_policy(
 def test_a_resumed_search_tells_the_same(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What the store gives back is what the search had in memory: the prompt's prefix stays the same."""
     from ccl_search import assembly
+    from ccl_search.loop.recorder import view_of
     from ccl_search.portability.spec import told
-    from ccl_search.recorder import view_of
 
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     card = str(made.small_card(tmp_path / "card.yaml"))

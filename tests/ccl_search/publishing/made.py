@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from ccl_search import assembly, targets
-from ccl_search.execution import Executor
-from ccl_search.interrupt import Interrupt
+from ccl_search.loop.execution import Executor
+from ccl_search.loop.interrupt import Interrupt
 from ccl_search.problem import ProblemSource
 from ccl_search.publishing.anonymising import PublishOptions
 from ccl_search.publishing.writing import Publication, publish

@@ -15,7 +15,7 @@ from ccl_search import assembly
 from ccl_search.publishing.folding import unfold
 from ccl_search.publishing.names import Redactor, found_in
 from ccl_search.publishing.rewriting import LARGEST, OperatorNames, TraceRewriter, Warp
-from ccl_search.verifying import verify
+from ccl_search.publishing.verifying import verify
 from policies.reading import open_published
 from runs.errors import BadInputError
 from tests.ccl_search.publishing import made

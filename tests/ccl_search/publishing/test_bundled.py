@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ccl_search.verifying import verify
+from ccl_search.publishing.verifying import verify
 from policies.reading import bundled_names, bundled_path, open_published
 from runs.errors import BadInputError
 from tests.ccl_search.cli import Cli

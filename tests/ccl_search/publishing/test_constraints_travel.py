@@ -29,8 +29,8 @@ BOUND = "peak_memory_gb <= 8"
 def bounded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with a search whose first trial, small and full, breaks a bound on memory that later ones keep."""
     from ccl_search import targets
-    from ccl_search.execution import Executor
-    from ccl_search.interrupt import Interrupt
+    from ccl_search.loop.execution import Executor
+    from ccl_search.loop.interrupt import Interrupt
     from ccl_search.problem import ProblemSource
     from ccl_search.settings import SearchSettings
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ccl_search import assembly, importing
-from ccl_search.importing import import_from, import_published
+from ccl_search import assembly
+from ccl_search.publishing import importing
+from ccl_search.publishing.importing import import_from, import_published
 from policies.reading import read_published
 from runs.errors import BadInputError
 from tests.ccl_search.cli import Cli

@@ -11,7 +11,7 @@ import yaml
 
 from ccl_search import assembly
 from ccl_search.publishing import writing
-from ccl_search.verifying import verify
+from ccl_search.publishing.verifying import verify
 from policies.factory import create_runner
 from policies.reading import open_published, read_published
 from runs import entry
@@ -80,8 +80,8 @@ def test_a_refused_trial_is_published_with_its_reason(tmp_path: Path) -> None:
     card = made.small_card(tmp_path / "card.yaml")
     with assembly.open_store(str(tmp_path / "home"), write=True) as store:
         from ccl_search import targets
-        from ccl_search.execution import Executor
-        from ccl_search.interrupt import Interrupt
+        from ccl_search.loop.execution import Executor
+        from ccl_search.loop.interrupt import Interrupt
         from ccl_search.problem import ProblemSource
         from ccl_search.settings import SearchSettings
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ccl_search import assembly
-from ccl_search.recorder import Recorder
+from ccl_search.loop.recorder import Recorder
 from tests.ccl_search.cli import Cli
 from tests.ccl_search.publishing import made
 
@@ -33,8 +33,8 @@ def follower(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("follower")
     (place / "policy.py").write_text(FOLLOWS, encoding="utf-8")
     from ccl_search import targets
-    from ccl_search.execution import Executor
-    from ccl_search.interrupt import Interrupt
+    from ccl_search.loop.execution import Executor
+    from ccl_search.loop.interrupt import Interrupt
     from ccl_search.problem import ProblemSource
     from ccl_search.settings import SearchSettings
 
@@ -159,7 +159,7 @@ def test_a_target_stands_for_its_environment(follower: Path, cli: Cli, tmp_path:
     target = tmp_path / "mine.yaml"
     target.write_text("kind: local\nname: mine\nenvironment: h100-8\n", encoding="utf-8")
     with assembly.open_store(str(cli.home), write=True) as store:
-        from ccl_search.replaying import ReplayOptions, origin_of_published, prepare
+        from ccl_search.replaying.preparing import ReplayOptions, origin_of_published, prepare
         from policies.reading import open_published
 
         with open_published(follower) as published:

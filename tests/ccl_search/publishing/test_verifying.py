@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ccl_search.verifying import MismatchError, Verification, verify
+from ccl_search.publishing.verifying import MismatchError, Verification, verify
 from policies.reading import open_published
 from runs.errors import UnverifiableError
 from tests.ccl_search.cli import Cli

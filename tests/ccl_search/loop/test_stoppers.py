@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from ccl_search.stoppers import (
+from ccl_search.loop.stoppers import (
     MaxCost,
     MaxIterations,
     MaxSeconds,

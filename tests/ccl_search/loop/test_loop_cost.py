@@ -14,9 +14,9 @@ import pytest
 from sqlalchemy import event
 
 from ccl_search import ProblemSource, SearchSettings, create, open_store, repeats
-from ccl_search.execution import Executor
+from ccl_search.loop.execution import Executor
+from ccl_search.loop.observer import Observer
 from ccl_search.measuring import Measurement
-from ccl_search.observer import Observer
 from ccl_search.proposers.base import TrialView
 from launchers.base import Handle, Job, JobState
 from metrics import registry

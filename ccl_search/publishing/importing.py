@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from ccl_search.publishing import opening, packing, transcript
 from ccl_search.publishing.opening import PublishedTrial
 from ccl_search.publishing.staging import KIND, ORIGIN, place, staged
+from ccl_search.publishing.verifying import Verification, verify
 from ccl_search.publishing.writing import CONFIG, EXECUTION, METRICS, SCRIPT, SEED_POLICY
-from ccl_search.verifying import Verification, verify
 from policies.reading import CARD, MANIFEST, POLICY, Published
 from policies.unpacking import list_files, unpacked
 from runs.digests import file_sha256

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from ccl_search.fleet import Fleet, OneAtATime
+from ccl_search.loop.fleet import Fleet, OneAtATime
+from ccl_search.loop.suggestion import Suggestion
 from ccl_search.proposers.base import Proposal
-from ccl_search.suggestion import Suggestion
 from launchers.base import Handle, Job, JobState
 from runs.plan import ParallelPlan
 from runs.trial import Execution, TrialState

@@ -8,20 +8,21 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from ccl_search import measuring, repeats, rerun, retention, trial_files
-from ccl_search.execution import AttemptLog, Executor
-from ccl_search.fleet import Fleet
-from ccl_search.interrupt import MOST_SIGNALS, Interrupt
-from ccl_search.observer import Observer
+from ccl_search import measuring, repeats, retention
+from ccl_search.loop import rerun, trial_files
+from ccl_search.loop.execution import AttemptLog, Executor
+from ccl_search.loop.fleet import Fleet
+from ccl_search.loop.interrupt import MOST_SIGNALS, Interrupt
+from ccl_search.loop.observer import Observer
+from ccl_search.loop.proposing import Proposing
+from ccl_search.loop.recorder import InFlight, Recorder
+from ccl_search.loop.stoppers import Progress, first_reason
+from ccl_search.loop.suggestion import Suggestion
 from ccl_search.portability.metric import PortabilityTool
 from ccl_search.problem import Problem
 from ccl_search.proposers.base import Proposer, ProposerExhaustedError, TrialView
-from ccl_search.proposing import Proposing
-from ccl_search.recorder import InFlight, Recorder
 from ccl_search.screening.screen import Screen
 from ccl_search.settings import SearchSettings
-from ccl_search.stoppers import Progress, first_reason
-from ccl_search.suggestion import Suggestion
 from ccl_search.targets import Target
 from launchers.base import Job
 from policies.runner import PolicyRunner
@@ -34,6 +35,9 @@ FINISHED = "finished"
 INTERRUPTED = "interrupted"
 BROKEN_AFTER = 5
 """Trials in a row that the machines failed, after which a search on a real target stops and can be resumed."""
+UNSCORED = (FailureClass.METRIC_ERROR, FailureClass.TRACE_MISSING)
+_MEND_TRACES = "check the framework's `version` in the target file and its traces, or ask for another --objective"
+_MEND_THERE = "mend it there (`ccl-search doctor` helps to look), then `ccl-search resume`"
 
 
 @dataclass
@@ -288,30 +292,33 @@ class Search:
         if execution.state is not TrialState.SUCCEEDED:
             failed = measuring.Measurement(failure=execution.failure, evidence=execution.evidence)
             view = self._record(suggestion, execution, failed)
-            self._weigh(execution)
+            self._weigh(view)
             return view
-        self._broken = 0
         if self.target.fidelity is Fidelity.MEASURED:
             retention.tidy(self.recorder.trial_dir(suggestion.number), self.settings.trace_ranks)
         started = time.perf_counter()
         measurement = repeats.measure(executions, self.problem, suggestion.plan)
         execution = self._with_findings(suggestion.number, execution)
-        return self._record(suggestion, execution, measurement, time.perf_counter() - started)
+        view = self._record(suggestion, execution, measurement, time.perf_counter() - started)
+        self._weigh(view)
+        return view
 
-    def _weigh(self, execution: Execution) -> None:
-        """Count the trials in a row that the machines failed, with all their repeats.
+    def _weigh(self, view: TrialView) -> None:
+        """Count the trials in a row that the machines failed with all their repeats, or, as long as nothing has
+        succeeded, that left no trace or no value to score.
 
         Raises:
-            TargetUnavailableError: they are too many: going on would spend the search on a broken target.
+            TargetUnavailableError: they are too many: going on would spend the search on what fails every trial.
         """
-        kind = execution.failure
-        counts = kind is not None and kind.is_transient and self.target.fidelity is Fidelity.MEASURED
+        kind = view.failure
+        unscored = kind in UNSCORED and self.best is None
+        counts = kind is not None and (kind.is_transient or unscored) and self.target.fidelity is Fidelity.MEASURED
         self._broken = self._broken + 1 if counts else 0
         if kind is not None and self._broken == BROKEN_AFTER:
             raise TargetUnavailableError(
-                f"{BROKEN_AFTER} trials in a row failed for reasons of the target ({kind.value}): "
-                f"{execution.evidence[:200]}",
-                "mend it there (`ccl-search doctor` helps to look), then `ccl-search resume`",
+                f"{BROKEN_AFTER} trials in a row failed for reasons that are not their configs' ({kind.value}): "
+                f"{view.evidence[:200]}",
+                _MEND_TRACES if unscored else _MEND_THERE,
             )
 
     def _with_findings(self, number: int, execution: Execution) -> Execution:

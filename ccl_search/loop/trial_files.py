@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ccl_search import rerun
+from ccl_search.loop import rerun
 from launchers.base import Job
 from runs.digests import file_sha256
 from runs.metric import MetricValue
 from runs.trial import Execution
 
 if TYPE_CHECKING:
+    from ccl_search.loop.suggestion import Suggestion
     from ccl_search.problem import Problem
     from ccl_search.settings import SearchSettings
-    from ccl_search.suggestion import Suggestion
     from launchers.shell.command import Command
     from runs.plan import ParallelPlan
 
@@ -46,7 +46,7 @@ def card_yaml(problem: Problem, plan: ParallelPlan) -> str:
 def job_for(
     problem: Problem, settings: SearchSettings, run_id: str, directory: Path, suggestion: Suggestion, script: str = ""
 ) -> Job:
-    """The job of a suggestion. `script` repeats the trial (see `ccl_search.rerun`)."""
+    """The job of a suggestion. `script` repeats the trial (see `ccl_search.loop.rerun`)."""
     return Job(
         run_id=run_id,
         trial=suggestion.number,

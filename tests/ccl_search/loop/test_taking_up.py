@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ccl_search import ProblemSource, SearchSettings, create, measuring, open_store, reopen, targets
-from ccl_search.execution import Executor
+from ccl_search.loop.execution import Executor
 from launchers.base import Handle, Job, JobState
 from runs.errors import BadInputError
 from runs.trial import Execution, FailureClass, TrialState

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from ccl_search.interrupt import Interrupt
+from ccl_search.loop.interrupt import Interrupt
 from launchers.base import Announcing, Handle, Job, JobState, Launcher
 from runs.errors import CclSearchError, TargetBusyError, TargetUnavailableError
 from runs.trial import Execution, FailureClass, TrialState

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.ccl_search import local_runs
 from tests.ccl_search.cli import Cli
 
-STANDIN = Path(__file__).parents[1] / "cluster" / "standin" / "torchrun"
+STANDIN = Path(__file__).parents[2] / "cluster" / "standin" / "torchrun"
 SPACE = """
 name: small
 world_size: tp * dp

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-from ccl_search.suggestion import Suggestion
+from ccl_search.loop.suggestion import Suggestion
 from launchers.base import Handle, Job, JobState, Launcher
 from runs.trial import Execution
 

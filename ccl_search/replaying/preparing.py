@@ -18,16 +18,16 @@ from ccl_search.problem import Problem
 from ccl_search.proposers.arms import ARMS, REFINE, Arm
 from ccl_search.proposers.base import constant_policy
 from ccl_search.publishing import opening
+from ccl_search.replaying.translating import Translation, translate
 from ccl_search.settings import SearchSettings
-from ccl_search.translating import Translation, translate
 from policies.runner import PolicyError
 from runs.errors import BadInputError
 from runs.objective import Objective
 from runs.space import ConfigSpace
 
 if TYPE_CHECKING:
-    from ccl_search.observer import Observer
-    from ccl_search.search import Search
+    from ccl_search.loop.observer import Observer
+    from ccl_search.loop.search import Search
     from launchers.frameworks.base import Framework
     from policies.reading import Published
     from policies.runner import PolicyRunner
@@ -164,8 +164,8 @@ def origin_of_published(store: Store | None, published: Published) -> Origin:
     Raises:
         BadInputError: no trial of it succeeded, or its card or space cannot be used.
     """
-    from ccl_search.importing import find_imported, manifest_sha256
-    from ccl_search.verifying import subject
+    from ccl_search.publishing.importing import find_imported, manifest_sha256
+    from ccl_search.publishing.verifying import subject
 
     manifest, where = published.manifest, subject(published)
     best, proposer, seed = published.best or {}, manifest["proposer"], manifest["proposer"].get("seed")

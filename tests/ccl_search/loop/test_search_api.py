@@ -111,7 +111,7 @@ def test_a_search_left_in_the_middle_goes_on_with_the_same_suggestions(tmp_path:
 
 
 def test_the_readme_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readme = Path(__file__).resolve().parents[2] / "README.md"
+    readme = Path(__file__).resolve().parents[3] / "README.md"
     code = readme.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
     monkeypatch.chdir(tmp_path)
     printed: list[Any] = []

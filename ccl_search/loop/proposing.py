@@ -11,8 +11,11 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ccl_search import feasibility, trial_files
-from ccl_search.observer import Observer
+from ccl_search import feasibility
+from ccl_search.loop import trial_files
+from ccl_search.loop.observer import Observer
+from ccl_search.loop.recorder import Recorder
+from ccl_search.loop.suggestion import Suggestion
 from ccl_search.portability.metric import PortabilityTool
 from ccl_search.problem import Problem
 from ccl_search.proposers.base import (
@@ -23,10 +26,8 @@ from ccl_search.proposers.base import (
     ProposerExhaustedError,
     TrialView,
 )
-from ccl_search.recorder import Recorder
 from ccl_search.screening.screen import Known, Screen, out_of_memory
 from ccl_search.settings import MAX_REPROPOSALS, SearchSettings
-from ccl_search.suggestion import Suggestion
 from policies.runner import PolicyError, PolicyRunner
 from runs.errors import BadInputError
 from runs.plan import ParallelPlan

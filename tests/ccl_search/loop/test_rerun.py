@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ccl_search import rerun, targets
+from ccl_search import targets
 from ccl_search.constraints import parse
+from ccl_search.loop import rerun
 from ccl_search.problem import ProblemSource, resolve
 from ccl_search.settings import SearchSettings
 from tests.ccl_search.cli import ENTRY, ROOT, Cli

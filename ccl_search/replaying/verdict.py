@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_search import repeats
 from ccl_search.proposers.arms import ARMS
-from ccl_search.replaying import CONFIG, DROPPED, POLICY, REPLAY, SEED, Origin, own_inputs
+from ccl_search.replaying.preparing import CONFIG, DROPPED, POLICY, REPLAY, SEED, Origin, own_inputs
 from policies.runner import PolicyError, PolicyRunner
 from runs.errors import BadInputError
 from runs.metric import Direction

@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccl_search import assembly
-from ccl_search.importing import import_published
 from ccl_search.portability.spec import NAME as PORTABILITY
 from ccl_search.problem import Problem
 from ccl_search.publishing import opening
+from ccl_search.publishing.importing import import_published
 from ccl_search.publishing.opening import PublishedTrial
+from ccl_search.publishing.verifying import MismatchError
 from ccl_search.settings import SearchSettings
-from ccl_search.verifying import MismatchError
 from policies.reading import CARD, Published
 from runs.errors import BadInputError, CclSearchError, UnverifiableError
 from runs.objective import Objective
 from runs.trial import FailureClass, TrialState
 
 if TYPE_CHECKING:
-    from ccl_search.search import Search
+    from ccl_search.loop.search import Search
     from runs.store import TrialRecord
 
 

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ccl_search import constraints, repeats, retention, trial_files
+from ccl_search import constraints, repeats, retention
 from ccl_search.constraints import Limit
-from ccl_search.history import History
+from ccl_search.loop import trial_files
+from ccl_search.loop.history import History
+from ccl_search.loop.stoppers import Outcome, Progress
+from ccl_search.loop.suggestion import Suggestion
 from ccl_search.measuring import Measurement
 from ccl_search.portability.spec import told
 from ccl_search.proposers.base import Proposal, TrialView
-from ccl_search.stoppers import Outcome, Progress
-from ccl_search.suggestion import Suggestion
 from launchers.base import Handle
 from policies.program import Policy
 from runs.objective import Objective

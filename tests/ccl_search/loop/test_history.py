@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ccl_search.history import History
+from ccl_search.loop.history import History
 from ccl_search.proposers.base import TrialView
 from ccl_search.settings import MAX_REPROPOSALS
 from runs.space import config_key

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ccl_search.execution import Executor
-from ccl_search.interrupt import Interrupt
+from ccl_search.loop.execution import Executor
+from ccl_search.loop.interrupt import Interrupt
 from launchers.base import Handle, Job, JobState
 from runs import catalogue
 from runs.errors import BadInputError, TargetBusyError, TargetUnavailableError
