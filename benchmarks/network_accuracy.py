@@ -18,7 +18,6 @@ from pathlib import Path
 
 from backends.network import Collective, CongestionControl, NetworkModel, NetworkParameters, Topology
 from backends.network.formats import read_astra_network, read_ns3_topology
-from backends.network.parameters import DETAILED
 from benchmarks import comparing
 
 CONTROLS = {"none(0)": "none", "none": "none", "DCQCN": "dcqcn", "HPCC": "hpcc", "TIMELY": "timely", "DCTCP": "dctcp"}
@@ -32,6 +31,8 @@ ALGORITHMS = {"doubleBinaryTree": "double_binary_tree_astra", "halvingDoubling":
 MODELS = {"Flash": (4096, 6), "GLM": (6144, 8), "KimiK3": (3584, 16), "V4Pro": (7168, 6)}
 PEAK = 900e12
 """FLOP/s of a GPU of the study's rows."""
+LAYER = 2_600_000
+"""Packets times hops of a layer that is simulated in one piece; longer ones are the sum of their collectives."""
 LARGE = 0.05
 ROUNDING = 0.02
 FORWARDING = "3.5 (whole messages are stored and forwarded at every hop)"
@@ -153,7 +154,7 @@ def study_layers(data: Reference) -> Iterator[Comparison]:
         if any(word in row["note"] for word in ("INVALID", "HAS_WIN 0", "KMIN", "leak")):
             continue
         parameters = replace(
-            NetworkParameters.ns3(CongestionControl(CONTROLS[row["cc"]]), int(row["payload"]), DETAILED),
+            NetworkParameters.ns3(CongestionControl(CONTROLS[row["cc"]]), int(row["payload"]), LAYER),
             chunks=int(row["dataset_splits"]),
             active_chunks=int(row["active_chunks"]),
             reduce_bandwidth=3.35e12,

@@ -55,7 +55,7 @@ class NetworkParameters:
     never goes below (`RATE_AI`, `MIN_RATE`).
     packet_budget: packets times hops that may be simulated one by one where HPCC or DCQCN senders crowd a port behind
     their hosts; the budget decides how finely alike messages are told apart, and where even one of each is too much
-    they are fluids, as always with 0. About 60 000 take a second.
+    they are fluids, as always with 0. About 50 000 take a second.
     """
 
     payload_bytes: int = 4096

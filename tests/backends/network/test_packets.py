@@ -175,6 +175,29 @@ def test_a_message_beyond_its_window_waits_for_acknowledgements():
     assert alone(HPCC, 27_000, window=18_000) == pytest.approx((10 + 2 * (2 * 182 + 4000 + 2 * 2)) * 1e-9)
 
 
+@pytest.mark.parametrize(("launches", "credited"), [(False, 0), (True, 1)])
+def test_a_message_counts_for_the_first_one_awaited_of_its_chunk(launches, credited):
+    """Round 1 overtakes round 0: as ASTRA-sim counts, the receiver goes on, unless a new chunk was launched between."""
+    port = Port(LINE, 1e-6, 1.82e-7, 2e-9)
+    ways = tuple(Way(9e3, ((at, 1.0), (at + 1, 1.0)), ((at + 2, 1.0), (at + 3, 1.0)), 1e6, 4e-6) for at in (0, 4, 8))
+    step, launch = NS3.step_seconds, NS3.step_seconds + NS3.launch_seconds
+    classes = [MessageClass(0, 1, 1.0, 0.0, 0.0, False, delay, 0) for delay in (launch, launch if launches else step)]
+    program = Program((*classes, MessageClass(1, 0, 1.0, 0.0, 0.0, False, step, 1)), (((0,), (1,), (2,)),), 2, False)
+    engine = PacketEngine(program, Trains((port,) * 12, ways), HPCC)
+    engine._delivered((0, 1, 1))
+    assert engine._waiting[0][1] == [1 if round_ == 1 - credited else 0 for round_ in range(3)]
+
+
+def test_without_congestion_control_a_packet_budget_changes_nothing(engines):
+    topology = clustered(2, 4, (LINE, 1e-6), (LINE / 2, 3e-6))
+    for base in (NetworkParameters(), NS3):
+        models = [NetworkModel(topology, replace(base, packet_budget=budget)) for budget in (0, 10**9)]
+        step = Collective("all_to_all", 1e6, (tuple(range(8)),), "direct")
+        assert len({model.time(step).seconds for model in models}) == 1
+        assert len({model.sequence([1e-3, step, step]).seconds for model in models}) == 1
+    assert not engines
+
+
 def seconds(topology, parameters, kind, size, groups):
     return NetworkModel(topology, parameters).time(Collective(kind, size, groups, "direct")).seconds
 
