@@ -35,7 +35,11 @@ LAYER = 2_600_000
 """Packets times hops of a layer that is simulated in one piece; longer ones are the sum of their collectives."""
 LARGE = 0.05
 ROUNDING = 0.02
-FORWARDING = "3.5 (whole messages are stored and forwarded at every hop)"
+SMALL = 512
+"""Bytes of packets that cross a hop in no time, as a message does not."""
+CROSSING = "3.5 (store and forward: messages cross the other hops while others are sent, here afterwards)"
+OVERLAP = "3.5 (store and forward, one message after another on a link: the crossing, and even shares of links)"
+REDUCING = "3.3 (a reduction for each message: those of a further chunk wait for the rank to begin it)"
 NS3_FILES = ("ns3_reference", "ns3_topology_reference", "ns3_window_reference", "ns3_congestion_reference")
 
 
@@ -196,15 +200,36 @@ def analytical(data: Reference) -> Iterator[Comparison]:
 def cause_of(row: Comparison, collective: Collective, model: NetworkModel) -> str:
     """The stated difference that accounts for a large error, from what the row is; empty where none does.
 
-    Forwarding: where ranks are several hops apart the backend overlaps whole messages on different hops; here a message
-    drains and then crosses the other hops. Its answer must lie between the time of the fullest link and ours.
+    Forwarding: where ranks are several hops apart the backend sends whole messages hop by hop, one after another on a
+    link, and overlaps those on different hops; here messages share the links and then cross the other hops. Its answer
+    must lie between the time of the fullest link and ours, and the crossing, which small packets do without, must be a
+    third of the gap at least; where it is all of it, that is said.
+    Reducing: a rank reduces what it has received of a chunk once it has begun the chunk itself, here on arrival. Every
+    further chunk of a tree then costs one reduction more: exactly so much must be missing.
     """
-    group, topology = collective.groups[0], model.topology
-    if row.error <= LARGE or all(len(topology.route(group[0], other)) == 1 for other in group[1:]):
+    group, topology, settings = collective.groups[0], model.topology, model.parameters
+    if row.error <= LARGE:
         return ""
+    if any(len(topology.route(group[0], other)) > 1 for other in group[1:]):
+        return _forwarding(row, collective, model)
+    if collective.algorithm == "double_binary_tree_astra":
+        one = 3e9 * collective.nbytes / settings.chunks / settings.reduce_bandwidth
+        missing = (settings.chunks - 1) * one
+        return REDUCING if abs(row.reference - row.ours - missing) <= ROUNDING * missing else ""
+    return ""
+
+
+def _forwarding(row: Comparison, collective: Collective, model: NetworkModel) -> str:
+    topology = model.topology
     carried = model.time(collective).link_bytes
     bound = max(amount / topology.links[link].bandwidth for link, amount in carried.items()) * 1e9
-    return FORWARDING if bound * (1 - ROUNDING) <= row.reference <= row.ours * (1 + ROUNDING) else ""
+    if not bound * (1 - ROUNDING) <= row.reference < row.ours:
+        return ""
+    packets = replace(model.parameters, payload_bytes=SMALL, tick=0.0)
+    through = NetworkModel(topology, packets).time(collective).seconds * 1e9
+    if abs(through - row.reference) <= ROUNDING * row.reference:
+        return CROSSING
+    return OVERLAP if row.ours - through >= (row.ours - row.reference) / 3 else ""
 
 
 def causes(rows: list[Comparison]) -> str:
