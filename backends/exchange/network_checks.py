@@ -52,6 +52,7 @@ def _ns3(inputs: AstraInputs) -> Iterator[Row]:
     if inputs.topology.devices > inputs.ranks:
         what = f"{inputs.topology.devices} devices, {inputs.ranks} ranks: the last devices stay idle"
         yield "note", where, what, "", ""
+    yield from _uneven(inputs)
     config = inputs.ns3
     if config is None:
         return
@@ -65,6 +66,21 @@ def _ns3(inputs: AstraInputs) -> Iterator[Row]:
     elif config.cc_mode not in (0, 1, 7, 8):
         what = f"CC_MODE {config.cc_mode} is no congestion control, it means none"
         yield "warning", config.where, what, "use 0, 1 (DCQCN), 3 (HPCC), 7 (TIMELY) or 8 (DCTCP)", ""
+
+
+def _uneven(inputs: AstraInputs) -> Iterator[Row]:
+    """Ranks on links of different rates: those ahead crowd the port of a slow one, and the acknowledgements in it."""
+    fastest: dict[int, float] = {}
+    for link in inputs.topology.links:
+        if link.source < inputs.ranks:
+            fastest[link.source] = max(link.bandwidth, fastest.get(link.source, 0.0))
+    rates = sorted({round(rate * 8 / 1e9, 6) for rate in fastest.values()})
+    if len(rates) > 1:
+        what = (
+            f"ranks on links of {rates[0]:g} to {rates[-1]:g} Gb/s: fast ranks run ahead, and their messages before a "
+            "slow one hold up its acknowledgements, which is not modelled: NS-3 took 1.5 times as long for a ring"
+        )
+        yield "warning", inputs.network_name, what, "run it on --backend astra-sim-ns3", "flow"
 
 
 def _hpcc(inputs: AstraInputs, rates: tuple[float, ...]) -> Iterator[Row]:

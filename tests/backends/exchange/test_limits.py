@@ -113,3 +113,15 @@ def test_a_huge_group_is_looked_through_once(tmp_path: Path) -> None:
     paths = make.write(tmp_path, [nodes] * 2, groups={"1": list(range(200_000))})
     assert any("group 1 has rank 199999, the network has 2" in one.what for one in check(paths.load()))
     assert cpu_seconds(lambda: check(paths.load())) < 1.0  # once for each node: several seconds
+
+
+def test_ranks_on_links_of_different_rates_are_warned_of(tmp_path: Path) -> None:
+    """The real NS-3 takes 259 µs for 1 MiB over 4 ranks of 400 and 4 of 100 Gb/s, the model 176 (docs/exchange.md)."""
+    written = make.write(tmp_path, [[make.collective(1, 2**20)]] * 2)
+    found = {}
+    for name, text in {"even": _CABLES, "uneven": _CABLES.replace("400", "100", 1)}.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        findings = check(load_inputs(written.et_prefix, written.system, physical=tmp_path / name))
+        found[name] = [one for one in findings if "links of 100 to 400 Gb/s" in one.what]
+    assert found["even"] == []
+    assert [(one.severity, one.tool) for one in found["uneven"]] == [("warning", "flow")]
