@@ -25,6 +25,7 @@ MOST_KNOBS = 64
 MOST_DEAD_ENDS = 1_000_000
 """Choices tried one after another without a valid config, after which a walk gives up (some ten seconds)."""
 
+_SIZE_HINT = "write the number of devices, as `world_size: tp * pp * dp`"
 _TYPES: dict[str, type] = {"int": int, "str": str, "bool": bool, "float": float}
 
 
@@ -133,8 +134,21 @@ class ConfigSpace:
         return math.prod(len(knob.choices) for knob in self.knobs)
 
     def world_size(self, config: Mapping[str, Any], workload: Mapping[str, Any], environment: Mapping[str, Any]) -> int:
-        """Devices the config occupies (`num_xpus`)."""
-        return int(self.world_size_expression.evaluate(config, workload, environment))
+        """Devices the config occupies (`num_xpus`).
+
+        Raises:
+            BadInputError: the expression names a fact that is not set, or gives no whole number.
+        """
+        try:
+            found = self.world_size_expression.evaluate(config, workload, environment)
+        except MissingFactError as error:
+            raise BadInputError(
+                f"the world size of space {self.name!r} needs {error}, which is not set", _SIZE_HINT
+            ) from error
+        if isinstance(found, bool) or not isinstance(found, int | float) or found != found // 1:
+            text = self.world_size_expression.text
+            raise BadInputError(f"the world size `{text}` of space {self.name!r} is {_shown(found)}", _SIZE_HINT)
+        return int(found)
 
     def violations(
         self, config: Mapping[str, Any], workload: Mapping[str, Any], environment: Mapping[str, Any]

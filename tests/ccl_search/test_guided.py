@@ -152,6 +152,14 @@ def test_of_a_space_with_very_many_configs_it_considers_more_than_a_corner(
     assert [found.key for found in Chooser.of(context(problem, ())).candidates] == [f.key for f in spread.candidates]
 
 
+def test_a_config_whose_devices_cannot_be_counted_is_no_candidate(problem: Problem) -> None:
+    halved = replace(problem.space, world_size_expression=parse("tp / 4"))
+
+    found = Chooser.of(context(problem, (), halved)).candidates
+
+    assert {candidate.config["tp"] for candidate in found} == {4, 8}
+
+
 def test_a_space_in_which_no_config_is_found_ends_the_search_with_the_reason(
     problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

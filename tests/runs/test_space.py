@@ -253,3 +253,27 @@ def test_scattered_configs_are_valid_and_come_from_everywhere() -> None:
     assert all(len({config[key] for config in found}) > 30 for key in settled.keys)
     again = itertools.islice(settled.scattered_configs({}, {}, random.Random(1)), 400)
     assert list(again) == found
+
+
+@pytest.mark.parametrize(
+    ("size", "complaint"),
+    [
+        ("[tp]", r"the world size `\[tp\]` of space 's' is \[2\]"),
+        ("'many'", "is 'many'"),
+        ("tp / 4", "is 0.5"),
+        ("tp == 2", "is True"),
+        ("1e999 * tp", "is inf"),
+        ("tp * environment.racks", "needs environment.racks, which is not set"),
+    ],
+)
+def test_a_world_size_that_is_no_whole_number_is_refused(size: str, complaint: str) -> None:
+    found = ConfigSpace("s", (knob("tp", 1, 2),), (), parse(size))
+
+    with pytest.raises(BadInputError, match=complaint) as caught:
+        found.world_size({"tp": 2}, {}, {})
+
+    assert "write the number of devices" in caught.value.hint
+
+
+def test_a_world_size_may_be_a_quotient() -> None:
+    assert ConfigSpace("s", (knob("tp", 2, 4),), (), parse("tp / 2")).world_size({"tp": 4}, {}, {}) == 2

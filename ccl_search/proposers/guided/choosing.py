@@ -17,6 +17,7 @@ from ccl_search.proposers.guided.frontier import gains
 from ccl_search.proposers.guided.setting import Setting
 from ccl_search.proposers.guided.surprise import Surprise, coordinates, regress
 from ccl_search.proposers.samplers import seen_configs
+from runs.errors import BadInputError
 from runs.space import Config, EndlessSpaceError, config_key
 
 if TYPE_CHECKING:
@@ -57,7 +58,10 @@ class Chooser:
         setting = Setting.of(context.workload, context.environment)
         candidates: list[Candidate] = []
         for config in _considered(context):
-            devices = context.space.world_size(config, context.workload, context.environment)
+            try:
+                devices = context.space.world_size(config, context.workload, context.environment)
+            except BadInputError:
+                continue  # such a config is refused before a launch
             candidates.append(Candidate(config, config_key(config), estimate(config, setting), devices))
         places = coordinates([found.config for found in candidates], context.space)
         return cls(setting, candidates, places)
