@@ -15,7 +15,9 @@ from runs.errors import CclSearchError
 
 Solver = Callable[[Floats], tuple[Floats, Floats | None]]
 _SAME_TIME = 1e-13
-_MANY, _TOGETHER = 64, 0.004
+_TOGETHER = 0.004
+MANY = 64
+"""Active messages beyond which drains are grouped."""
 
 
 class Engine(Rounds):
@@ -66,7 +68,7 @@ class Engine(Rounds):
 
         The others speed up only after the last of them, so that grouping never makes anything faster.
         """
-        return _TOGETHER * self._now if len(self._active) > _MANY else 0.0
+        return _TOGETHER * self._now if len(self._active) > MANY else 0.0
 
     def _progress(self) -> None:
         """Bring what is left up to now, and find the rates and the next drain of the changed set."""

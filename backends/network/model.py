@@ -12,10 +12,10 @@ import numpy as np
 from backends.network.algorithms import Stage
 from backends.network.collective import Collective, CollectiveTiming
 from backends.network.compiler import Compiled, compile_stages
-from backends.network.engine import Engine
 from backends.network.packet_engine import PacketEngine
 from backends.network.parameters import ChunkOrder, NetworkParameters
 from backends.network.planning import chosen_algorithm, schedule, variants
+from backends.network.steady import run
 from backends.network.topology import Topology
 from backends.network.train_engine import TrainEngine
 
@@ -100,7 +100,7 @@ class NetworkModel:
             engine = PacketEngine if compiled.trains.single else TrainEngine
             seconds = engine(compiled.program, compiled.trains, self.parameters).run()
         else:
-            seconds = Engine(compiled.program, compiled.rates).run()
+            seconds = run(compiled.program, compiled.rates)
         return CollectiveTiming(seconds, compiled.link_bytes, self._fullest(compiled.link_bytes), name)
 
     def _append(self, collective: Collective, pause: float, stages: list[Stage], lanes: list[list[int]]) -> str:

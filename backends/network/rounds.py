@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from dataclasses import dataclass
+from itertools import groupby
 
 START, ARRIVE, REDUCED = 0, 1, 2
 Key = tuple[int, int, int]
@@ -48,16 +50,22 @@ class Rounds:
         self._events: list[tuple[float, int, int, int, int, int]] = []
         self._now, self._count = 0.0, 0
         self._sends = [self._by_rank(lane, "source") for lane in program.lanes]
-        received = [self._by_rank(lane, "target") for lane in program.lanes]
-        self._waiting = [[[len(members) for members in rank] for rank in lane] for lane in received]
+        self._waiting = [
+            [[len(members) for members in rank] for rank in self._by_rank(lane, "target")] for lane in program.lanes
+        ]
         self._frontier = [[-1] * program.ranks for _ in program.lanes]
         self._reducing: dict[tuple[int, int], float] = {}
 
     def _by_rank(self, rounds: tuple[tuple[int, ...], ...], end: str) -> list[list[list[int]]]:
-        table: list[list[list[int]]] = [[[] for _ in rounds] for _ in range(self._program.ranks)]
-        for index, members in enumerate(rounds):
+        """For each rank and round the messages that have it as their `end`; equal rounds share their lists."""
+        table: list[list[list[int]]] = [[] for _ in range(self._program.ranks)]
+        for members, equal in groupby(rounds):
+            mine: dict[int, list[int]] = defaultdict(list)
             for member in members:
-                table[getattr(self._program.classes[member], end)][index].append(member)
+                mine[getattr(self._program.classes[member], end)].append(member)
+            times, nothing = sum(1 for _ in equal), list[int]()
+            for rank, row in enumerate(table):
+                row += [mine.get(rank, nothing)] * times
         return table
 
     def _begin(self) -> None:
