@@ -264,11 +264,12 @@ def _show(found: Sweep, top: int) -> None:
         for t in best
     ]
     unit = f" ({found.unit})" if found.unit else ""
-    print_table(f"best of sweep {found.run_id}", [">trial!", ">score!", f">{found.metric}{unit}!", *knobs], rows)
+    if rows:
+        print_table(f"best of sweep {found.run_id}", [">trial!", ">score!", f">{found.metric}{unit}!", *knobs], rows)
     for effect in found.effects:
         _print_effect(effect, found)
     states = {state.value: found.count(state) for state in TrialState if found.count(state)}
-    counted = ", ".join(f"{count} {state}" for state, count in states.items())
+    counted = ", ".join(f"{count} {state}" for state, count in states.items()) or "no config"
     left = "; stopped, go on with --resume" if found.interrupted else ""
     console().print(
         f"sweep {found.run_id}: {counted}, {found.seconds:.1f} s{left}; `ccl-search show {found.run_id}`",
@@ -314,10 +315,14 @@ def _run_study(study: Study, grid: Grid, home: str | None, as_json: bool) -> Non
     models = [name.strip() for name in (study.models or "").split(",") if name.strip()]
     chosen = definitions.study().only(models)
     with _store(home) as store:
-        with _Progress("parts") as advance:
-            found = experiment.run(
-                chosen, sensitivity=study.sensitivity, mapping=study.mapping, processes=grid.jobs, progress=advance
-            )
+        try:
+            with _Progress("parts") as advance:
+                found = experiment.run(
+                    chosen, sensitivity=study.sensitivity, mapping=study.mapping, processes=grid.jobs, progress=advance
+                )
+        except KeyboardInterrupt:
+            console().print("stopped; the study is stored when it is whole, so nothing is kept")
+            raise typer.Exit(130) from None
         runs = keeping.keep(store, found)
     if grid.out is not None:
         files.write([cell.as_dict() for cell in found.results.matrix.cells], grid.out)
@@ -357,6 +362,7 @@ def _study_document(found: Experiment, runs: dict[str, str]) -> dict[str, Any]:
         {
             "model": m,
             "quantity": q,
+            "what": published()["quantities"][q],
             "published": v,
             "unit": u,
             "section": s,

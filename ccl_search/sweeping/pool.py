@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import TypeVar
 
 from runs.errors import BadInputError, CclSearchError
@@ -49,7 +50,8 @@ def _spread(work: Callable[[_Given], _Found], items: Sequence[_Given], count: in
     pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin)
     ended = False
     try:
-        pending: dict[Future[_Found], _Given] = {pool.submit(work, item): item for item in items}
+        with _interrupts_held():
+            pending: dict[Future[_Found], _Given] = {pool.submit(work, item): item for item in items}
         while pending:
             done, _ = wait(pending, timeout=_LOOK_UP_S, return_when=FIRST_COMPLETED)
             for future in done:
@@ -59,6 +61,19 @@ def _spread(work: Callable[[_Given], _Found], items: Sequence[_Given], count: in
         raise CclSearchError("a worker process died", "there may be too little memory; try a smaller --jobs") from error
     finally:
         pool.shutdown(wait=ended, cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """A Ctrl-C waits, here and for good in workers that are begun meanwhile, which are not yet as `_begin` has them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 
 import pytest
 
@@ -26,6 +27,17 @@ def test_two_processes_do_everything_elsewhere() -> None:
 
     assert {item: value for item, (value, _) in found.items()} == {1: 1, 2: 2, 3: 6, 4: 24}
     assert os.getpid() not in {process for _, process in found.values()}
+
+
+def ctrl_c_is_held(_item: int) -> bool:
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_workers_leave_ctrl_c_to_their_parent_from_their_first_moment() -> None:
+    found = dict(pool.each(ctrl_c_is_held, [1, 2], 2))
+
+    assert set(found.values()) == {True}
+    assert not ctrl_c_is_held(0)  # here it works as before
 
 
 def test_an_error_in_a_process_is_raised_here() -> None:
