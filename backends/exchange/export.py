@@ -10,7 +10,7 @@ from typing import Any
 
 from backends.compute import System
 from backends.exchange.chakra import CommKind, NodeKind, write_trace
-from backends.exchange.drafting import ClassDraft, Workload, draft, workload
+from backends.exchange.drafting import ClassDraft, Workload, draft, pieces_of, workload
 from backends.exchange.flattening import Physical, analytical_network, one_dimension, physical_topology
 from backends.exchange.ns3_config import rates_gbps, stock_config, write_ns3_config
 from backends.exchange.settings import (
@@ -23,7 +23,7 @@ from backends.exchange.system import IMPLEMENTATIONS, SystemConfig, write_system
 from backends.network.parameters import CongestionControl, NetworkParameters
 from backends.network.topology import Topology
 from backends.ops import Communication, Transfer
-from backends.timeline import SimulationResult
+from backends.timeline import SimulationResult, TaskRun
 from runs.errors import BadInputError
 from runs.plan import ParallelPlan
 
@@ -232,6 +232,8 @@ def _stream_losses(result: SimulationResult, drafts: list[ClassDraft], kernels: 
             "one at a time, here in the order of their starts"
         )
     yield "traces: durations are whole µs (their sums are right), launch gaps belong to the kernel before them"
+    if lost := max(_gaps(timeline.runs) for timeline in result.timelines):
+        yield f"traces: launch gaps behind communications, up to {lost / 1e6:.3f} ms of the step, are left out"
     if not kernels:
         yield "traces: kernels between two communications are one node; with the roofline on that is max of sums"
     items = [
@@ -261,6 +263,18 @@ def _overlap(runs: Iterable[Any]) -> int:
     for start, end in sorted(spans):
         total += max(0, min(reached, end) - start)
         reached = max(reached, end)
+    return total
+
+
+def _gaps(runs: Iterable[TaskRun]) -> int:
+    """ns between the end of a communication and what follows it in its task: the host is still launching that."""
+    total = 0
+    for run in runs:
+        timed = list(pieces_of(run))
+        starts = [start for start, _ in timed[1:]] + [run.end]
+        for (start, piece), following in zip(timed, starts, strict=True):
+            if isinstance(piece.item, Communication):
+                total += max(0, following - start - piece.duration)
     return total
 
 

@@ -124,3 +124,56 @@ def test_a_screen_does_not_pass_for_astra_sim(cli: Cli) -> None:
     found = cli(*_RUN, "--screen", "dry-run-astra-sim")
     assert found.code == 2
     assert "screens with flow only" in found.err
+
+
+# --- what a run on ns-3 costs ---------------------------------------------------------------------------------------
+
+
+def _physical(folder: Path, nbytes: int) -> tuple[str, ...]:
+    """Flags of an all-reduce of 4 ranks on one switch of 400 Gb/s."""
+    paths = make.write(folder, [[make.collective(1, nbytes)]] * 4)
+    links = "".join(f"{rank} 4 400Gbps 0.0005ms 0\n" for rank in range(4))
+    (folder / "topo.txt").write_text(f"5 1 4\n4\n{links}", encoding="utf-8")
+    return (
+        "simulate", "--et", str(paths.et_prefix), "--system", str(paths.system),
+        "--physical-topology", str(folder / "topo.txt"),
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("program")
+def test_the_cost_is_said_before_a_run_on_ns3_and_in_its_json(cli: Cli, tmp_path: Path) -> None:
+    found = cli(*_physical(tmp_path, 1 << 20), "--backend", "astra-sim-ns3", "--json")
+    assert found.code == 0, found.err
+    assert "ns-3 takes about" in found.err
+    cost = found.document["network"]["cost"]
+    assert cost["packets"] == 4 * 6 * 263  # 262 144 bytes a message
+    assert cost["packet_hops"] == 4 * cost["packets"]
+    assert cost["predicted_seconds"] > 0
+
+
+@pytest.mark.usefixtures("nothing")
+def test_a_run_beyond_the_time_limit_is_not_started(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASTRA_SIM_NS3", shlex.join([sys.executable, "-c", "raise SystemExit(1)"]))
+    flags = (*_physical(tmp_path, 1 << 30), "--backend", "astra-sim-ns3")
+    refused = cli(*flags, "--time-limit", "60", "--json")
+    assert refused.code == 4
+    assert refused.out == ""
+    assert "it was not started" in refused.err
+    assert "--time-limit" in refused.err
+    started = cli(*flags, "--time-limit", "9000")
+    assert started.code == 1
+    assert "0 of 4 ranks finished" in started.err
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
+@pytest.mark.usefixtures("program")
+def test_a_time_limit_that_is_none(seconds: str, cli: Cli, tmp_path: Path) -> None:
+    found = cli(*_physical(tmp_path, 64), "--backend", "astra-sim-ns3", "--time-limit", seconds)
+    assert found.code == 2
+    assert "give seconds above zero" in found.err
+
+
+def test_a_time_limit_goes_with_the_users_program_only(cli: Cli, tmp_path: Path) -> None:
+    found = cli(*_physical(tmp_path, 64), "--time-limit", "60")
+    assert found.code == 2
+    assert "--time-limit goes with" in found.err

@@ -245,3 +245,20 @@ def test_physical_topologies_are_read_back_with_their_rates(topology: object, tm
     assert config.congestion_control is CongestionControl.DCQCN
     for name in ("KMIN_MAP", "KMAX_MAP", "PMAX_MAP"):
         assert {rate / 1e9 for rate in config.thresholds(name)} == set(rates_gbps(again))
+
+
+def test_launch_gaps_behind_communications_are_said_to_be_left_out(tmp_path: Path) -> None:
+    """On one stream work, communications and the gaps that are said to be missing add up to the step."""
+    found, plan = training("wl4", tp=4)
+    found = replace(found, seq_len=64)  # so short that the host launches slower than the device works
+    result = dry_run(found, perlmutter(), plan, detail="kernel")
+    (timeline,) = result.timelines
+    begun, ended = timeline.spans[0]
+    moved = sum(p.duration for r in timeline.runs for _, p in r.pieces() if isinstance(p.item, Communication))
+    worked = sum(node.ns for node in draft(result)[0].nodes)
+    missing = (ended - begun - moved - worked) / 1e6
+    assert missing > 0.1
+    system = System.of(perlmutter(), plan, found.precision)
+    done = export(result, system, network_for(perlmutter(), plan=plan).topology, tmp_path / "out")
+    (said,) = [loss for loss in done.losses if "gaps behind communications" in loss]
+    assert float(said.split("up to ")[1].split(" ms")[0]) == pytest.approx(missing, rel=0.02)
