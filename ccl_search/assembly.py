@@ -150,12 +150,19 @@ def reopen(
     With one of them a run that has finished goes on too.
 
     Raises:
-        BadInputError: there is no such run, it has finished and no budget is changed, or the proposer cannot be used.
+        BadInputError: there is no such run, it was imported, it has finished and no budget is changed, or the proposer
+            cannot be used.
         TargetUnavailableError: the sandbox does not work here.
     """
+    from ccl_search.publishing.staging import KIND as IMPORTED
     from runs.card import parse_card
 
     record = store.run(run)
+    if record.kind == IMPORTED:
+        raise BadInputError(
+            f"run {record.id} was imported; trials of this machine would stand among those of another",
+            f"`ccl-search replay {record.id} --refine N` searches on from it in a run of its own",
+        )
     if record.status.value == "finished" and not changes:
         raise BadInputError(
             f"run {record.id} has finished: {record.stop_reason}",

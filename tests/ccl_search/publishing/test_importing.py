@@ -74,6 +74,18 @@ def test_the_same_folder_is_not_imported_twice(original: Path, cli: Cli) -> None
     assert len(cli("list", "--json").document) == 1
 
 
+def test_an_imported_run_takes_no_trials_of_this_machine(original: Path, cli: Cli) -> None:
+    run = cli("import", str(original), "--json").document["runs"][0]["run_id"]
+    before = cli("show", run, "--json").document
+
+    found = cli("resume", run, "--iterations", "50")
+
+    assert found.code == 2
+    assert found.err.startswith(f"error: run {run} was imported")
+    assert f"`ccl-search replay {run} --refine N`" in found.err
+    assert cli("show", run, "--json").document == before
+
+
 def test_a_forged_folder_is_refused_and_leaves_nothing(folder: Path, cli: Cli) -> None:
     def forge(document: dict[str, dict[str, dict[str, float]]]) -> None:
         document["metrics"]["mfu"]["value"] += 1
