@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from backends.memory import estimate
 from ccl_search.calibrating.calibrate import Fitted, fitted
 from ccl_search.calibrating.fitting import Anchors
 from ccl_search.calibrating.measurements import Measurement, replicate_spread
@@ -174,6 +175,7 @@ def main() -> None:
         mean, low, error = ceiling(configs, sigma)
         best = f"Spearman {mean:.3f} (5th percentile {low:.3f}), error {error:.1%}"
         print(f"  a perfect model measured with a noise of {sigma:.1%}: {best}")
+        print(f"  the fullest success is estimated at {_fullest(configs):.2f} of its device's memory")
         for one in others.get(stack, ()):
             _unseen(one, {"alone": alone[stack], "links of the others": found})
 
@@ -212,6 +214,11 @@ def _unseen(config: Measurement, found: Mapping[str, Fitted]) -> None:
     }
     listed = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
     print(f"  unseen {_plan(config)}, measured {config.median:.2f} s: predicted / measured {listed}", flush=True)
+
+
+def _fullest(configs: list[Measurement]) -> float:
+    found = [estimate(one.workload, one.environment, one.plan) for one in configs]
+    return max(each.total_bytes / each.limit_bytes for each in found)
 
 
 def _plan(config: Measurement) -> str:
