@@ -19,6 +19,8 @@ from backends.astra.simulate import simulate_files
 from backends.dry_run import dry_run as flow_dry_run
 from backends.timeline import SimulationResult
 from backends.trace import write_traces
+from ccl_search.loop.execution import Executor
+from ccl_search.loop.interrupt import Interrupt
 from launchers.base import Job
 from launchers.dry_run import DryRunLauncher, from_settings
 from runs import catalogue
@@ -164,6 +166,28 @@ def test_the_launcher_leaves_traces_and_says_who_ran(tmp_path: Path) -> None:
     assert done.provenance["version"].startswith("analytical congestion-")
     assert list((tmp_path / "trace").glob("rank*_trace.json"))
     assert json.loads((tmp_path / "execution.json").read_text(encoding="utf-8"))["notes"]
+
+
+def test_a_long_trial_on_ns3_is_announced_before_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    launcher = from_settings({"backend": NS3, "astra_sim": {"command": list(_PROGRAM), "time_limit_s": 1e6}})
+    Executor(launcher, Interrupt(), said.append)
+    for threshold, expected in ((1e9, 0), (0.0, 1)):
+        monkeypatch.setattr("launchers.dry_run.ANNOUNCED_S", threshold)
+        job = _job(tmp_path / str(threshold), limit_s=1e6)
+        done = launcher.collect(launcher.submit(job))
+        assert done.state is TrialState.SUCCEEDED, done.evidence
+        assert len(said) == expected
+    assert said[0].startswith("trial 0: ns-3 takes about ")
+    cost = json.loads((tmp_path / "0.0" / "execution.json").read_text(encoding="utf-8"))["network"]["cost"]
+    assert cost["packets"] > 0
+
+
+def test_a_trial_beyond_its_limit_is_a_timeout_that_was_not_started(tmp_path: Path) -> None:
+    launcher = from_settings({"backend": NS3, "astra_sim": {"command": [sys.executable, "-c", "raise SystemExit(1)"]}})
+    done = launcher.collect(launcher.submit(_job(tmp_path, limit_s=0.01)))
+    assert done.failure is FailureClass.TIMEOUT
+    assert "it was not started" in done.evidence
 
 
 def test_a_hang_is_a_timeout_of_the_config(tmp_path: Path) -> None:
