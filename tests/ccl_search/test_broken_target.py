@@ -8,15 +8,7 @@ from pathlib import Path
 from tests.ccl_search import local_runs
 from tests.ccl_search.cli import Cli
 
-SPACE = """
-name: small
-world_size: tp * dp
-knobs:
-  - {key: tp, type: int, choices: [4, 8], description: tensor-parallel degree}
-  - {key: dp, type: int, choices: [1], description: data-parallel degree}
-  - {key: micro_batch_size, type: int, choices: [1, 2], description: sequences}
-  - {key: compile, type: bool, choices: [false, true], description: told to nobody}
-"""
+SPACE = f"{local_runs.SPACE}  - {{key: compile, type: bool, choices: [false, true], description: told to nobody}}\n"
 
 
 def test_a_broken_target_ends_the_search_before_it_is_spent(cli: Cli, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_every_example_in_the_help_is_a_command_line_that_is_understood() -> Non
     for _, line in examples():
         words = shlex.split(line)
         path = next(path for path in sorted(known, key=len, reverse=True) if line.startswith(path))
-        known[path].make_context(path, words[len(path.split()) :])
+        assert known[path].make_context(path, words[len(path.split()) :]).params, line
 
 
 def test_the_commands_of_a_search_show_an_example_of_themselves() -> None:
