@@ -1,8 +1,9 @@
 """How fast the step simulator is, and how it orders the measured Perlmutter trials without any calibration.
 
-    python -m benchmarks.step_simulator [--ranking]
+    python -m benchmarks.step_simulator [--collectives | --ranking]
 
-Speed: processor time of one simulation (best of five, networks already timed) and of writing its traces. The ranking
+Speed: processor time of one simulation (best of five, networks already timed) and of writing its traces; of single
+large collectives, routes included (`--collectives`: a ring of 1024 ranks and a direct all-to-all of 256). The ranking
 needs the reference data beside the repository.
 """
 
@@ -13,13 +14,17 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from math import isqrt
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backends.dry_run import dry_run
 from backends.trace import write_traces
 from runs import catalogue
 from runs.plan import ParallelPlan, StateBytes
+
+if TYPE_CHECKING:
+    from backends.network import Topology
 
 FSDP = StateBytes(4.0, 4.0, 8.0, 2.0)
 SERVING = StateBytes(2.0, 0.0, 0.0, 0.0)
@@ -62,6 +67,33 @@ def speed() -> None:
         print(f"{name} {degrees} | {first:.0f} | {again:.0f} | {write:.0f} | {size:.1f} | {result.wall_s:.4f}")
 
 
+def collectives() -> None:
+    """Print one line for each large collective: what it costs on a new topology, and on one whose routes are known."""
+    from backends.network import Collective, NetworkModel
+
+    print("collective topology | first ms | again ms")
+    for kind, algorithm, ranks in (("all_reduce", "ring", 1024), ("all_to_all", "direct", 256)):
+        collective = Collective(kind, 64e6, (tuple(range(ranks)),), algorithm)
+        for topology in topologies(ranks):
+            first, _ = best(lambda: NetworkModel(topology).time(collective), 1)  # noqa: B023
+            again, _ = best(lambda: NetworkModel(topology).time(collective))  # noqa: B023
+            print(f"{kind} {algorithm} {ranks} {topology.name} | {first:.0f} | {again:.0f}")
+
+
+def topologies(ranks: int) -> list[Topology]:
+    """The kinds of topology that environments have, for so many ranks."""
+    from backends.network import clustered, rails, switch, torus
+
+    up, out, side = (4.5e11, 2e-6), (2.5e10, 4e-6), isqrt(ranks)
+    return [
+        switch(ranks, 5e10, 5e-7),
+        rails(ranks // 8, 8, up, out),
+        clustered(ranks // 4, 4, up, out, nics=4, mesh=True),
+        clustered(ranks // 4, 4, up, out, nics=1, mesh=True),
+        torus((side, side), 4.5e10, 1e-6),
+    ]
+
+
 def ranking() -> None:
     """Print rank correlation and the ratio of simulated to measured time, by software stack."""
     from tests.backends.recorded import recorded_trials, spearman, stacks_to_rank
@@ -76,4 +108,9 @@ def ranking() -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranking", action="store_true", help="compare with the recorded trials")
-    ranking() if parser.parse_args().ranking else speed()
+    parser.add_argument("--collectives", action="store_true", help="single large collectives")
+    asked = parser.parse_args()
+    if asked.collectives:
+        collectives()
+    else:
+        ranking() if asked.ranking else speed()

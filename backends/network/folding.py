@@ -15,6 +15,7 @@ import numpy.typing as npt
 Integers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 _ROUNDS = 256
+_FEW = 4096
 _SALTS = tuple(np.uint64(salt) for salt in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9))
 
 
@@ -42,12 +43,28 @@ class Classes:
     rank: Integers
 
 
+class _Mix:
+    """A hash of each word (the finaliser of splitmix64), salted part by part: all parts in one go."""
+
+    def __init__(self, *parts: tuple[int, int]) -> None:
+        """Each part is a number of words and their salt."""
+        self._times = np.concatenate([np.full(size, _SALTS[salt % 3], dtype=np.uint64) for size, salt in parts])
+        self._plus = np.concatenate([np.full(size, salt, dtype=np.uint64) for size, salt in parts])
+
+    def __call__(self, *parts: Words) -> Words:
+        mixed = np.concatenate(parts) if len(parts) > 1 else parts[0].copy()
+        mixed *= self._times
+        mixed += self._plus
+        mixed ^= mixed >> np.uint64(30)
+        mixed *= np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= mixed >> np.uint64(27)
+        mixed *= np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
+        return mixed
+
+
 def _mix(values: Words, salt: int) -> Words:
-    """A hash of each word (the finaliser of splitmix64)."""
-    mixed = values * _SALTS[salt % 3] + np.uint64(salt)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+    return _Mix((len(values), salt))(values)
 
 
 def _gather(keys: Integers, values: Words, size: int) -> Words:
@@ -67,23 +84,51 @@ def refine(traffic: Traffic, ranks: int, colours: Integers | None = None) -> Cla
     message = _mix(traffic.colour.astype(np.uint64), 1)
     link = _mix(traffic.link_colour.astype(np.uint64), 2)
     rank = np.ones(ranks, dtype=np.uint64) if colours is None else _mix(colours.astype(np.uint64), 17)
-    hop = traffic.hop.astype(np.uint64)
-    count = 0
+    step, count = _Round(traffic, messages, links, ranks), 0
     for _ in range(_ROUNDS):
-        along = _gather(traffic.message, _mix(link[traffic.link] + hop * _SALTS[1], 3), messages)
-        back = _gather(traffic.back_message, _mix(link[traffic.back_link], 4), messages)
-        ends = _mix(rank[traffic.source], 5) + _mix(rank[traffic.target], 6)
-        message = _mix(message + _mix(along, 7) + _mix(back, 8) + ends, 9)
-        seen = _gather(traffic.link, _mix(message[traffic.message] + hop * _SALTS[2], 10), links)
-        seen += _gather(traffic.back_link, _mix(message[traffic.back_message], 11), links)
-        link = _mix(link + seen, 12)
-        met = _gather(traffic.source, _mix(message, 13), ranks) + _gather(traffic.target, _mix(message, 14), ranks)
-        rank = _mix(rank + met, 15)
-        found = sum(len(np.unique(words)) for words in (message, link, rank))
+        message, link, rank = step(message, link, rank)
+        found = _distinct(np.concatenate((message, link, rank)))
         if found == count:
             return Classes(_dense(message), _dense(link), _dense(rank))
         count = found
-    return Classes(*(np.arange(size, dtype=np.int64) for size in (messages, links, ranks)))
+    return unfolded(traffic, ranks)
+
+
+class _Round:
+    """One round of refinement: messages by their links and ends, then links and ranks by their messages."""
+
+    def __init__(self, traffic: Traffic, messages: int, links: int, ranks: int) -> None:
+        self._traffic, self._messages, self._links, self._ranks = traffic, messages, links, ranks
+        forth, back = len(traffic.link), len(traffic.back_link)
+        hop = traffic.hop.astype(np.uint64)
+        self._forth, self._seen = hop * _SALTS[1], hop * _SALTS[2]
+        self._crossed = np.concatenate((traffic.message, traffic.back_message + messages))
+        self._met = np.concatenate((traffic.link, traffic.back_link, traffic.source + links, traffic.target + links))
+        self._looks = _Mix((forth, 3), (back, 4), (messages, 5), (messages, 6))
+        self._sums = _Mix((messages, 7), (messages, 8))
+        self._own = _Mix((messages, 9))
+        self._parts = _Mix((forth, 10), (back, 11), (messages, 13), (messages, 14))
+        self._others = _Mix((links, 12), (ranks, 15))
+
+    def __call__(self, message: Words, link: Words, rank: Words) -> tuple[Words, Words, Words]:
+        traffic, messages, entries = self._traffic, self._messages, len(self._crossed)
+        looks = self._looks(
+            link[traffic.link] + self._forth, link[traffic.back_link], rank[traffic.source], rank[traffic.target]
+        )
+        sums = self._sums(_gather(self._crossed, looks[:entries], 2 * messages))
+        ends = looks[entries : entries + messages] + looks[entries + messages :]
+        message = self._own(message + sums[:messages] + sums[messages:] + ends)
+        parts = self._parts(message[traffic.message] + self._seen, message[traffic.back_message], message, message)
+        met = _gather(self._met, parts, self._links + self._ranks)
+        others = self._others(link + met[: self._links], rank + met[self._links :])
+        return message, others[: self._links], others[self._links :]
+
+
+def _distinct(words: Words) -> int:
+    if len(words) > _FEW:
+        return len(np.unique(words))
+    ordered = np.sort(words)  # the quicker way for few
+    return 1 + int(np.count_nonzero(ordered[1:] != ordered[:-1]))
 
 
 def unfolded(traffic: Traffic, ranks: int) -> Classes:

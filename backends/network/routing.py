@@ -72,7 +72,8 @@ def _starts(counts: Integers) -> Integers:
 def _spread(begins: Integers, counts: Integers) -> Integers:
     """begins[0], begins[0] + 1, … counts[0] times, then begins[1] …"""
     ends = np.cumsum(counts)
-    return np.arange(int(ends[-1]) if len(ends) else 0, dtype=np.int64) + np.repeat(begins - (ends - counts), counts)
+    shifts: Integers = np.repeat(begins - (ends - counts), counts)
+    return shifts + np.arange(len(shifts), dtype=np.int64)
 
 
 def flow_hash(sources: Integers, targets: Integers, flows: Integers, seeds: Integers) -> Half:
@@ -230,8 +231,8 @@ class Router:
 
 def _has(bits: Words, nodes: Integers, places: Integers) -> npt.NDArray[np.bool_]:
     """Whether the target number `places[i]` is in the set of node `nodes[i]`."""
-    found = bits[nodes, places >> 6] >> (places & 63).astype(np.uint64) & np.uint64(1)
-    return found.astype(np.bool_)
+    found: Words = bits[nodes, places >> 6] >> (places & 63).astype(np.uint64)
+    return (found & np.uint64(1)).astype(np.bool_)
 
 
 def _wider(hops: Integers, width: int) -> Integers:

@@ -40,7 +40,8 @@ def windows_of(
     at, flow = classes.link[traffic.link[entries]], classes.message[traffic.message[entries]]
     np.add.at(load, (at, flow), times[traffic.link[entries]])
     opposite = _opposites(flat, classes, first)
-    return Windows(*figures[:4], load, queues, crossed, waits, times[heads], figures[4], opposite)
+    size, span, trip, slowest, burst = figures
+    return Windows(size, span, trip, slowest, load, queues, crossed, waits, times[heads], burst, opposite)
 
 
 def _figures(

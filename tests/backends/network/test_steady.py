@@ -43,7 +43,7 @@ def test_a_long_ring_has_its_closed_form():
 
 
 def test_the_end_of_one_run_is_not_skipped_into_the_next():
-    """An all-reduce has two runs of equal rounds; ranks that are done with the first begin the second a little earlier."""
+    """An all-reduce has two; ranks that are done with the first begin the second a little earlier."""
     parameters = NetworkParameters.ns3()
     group = (tuple(range(320)),)
     topology = rails(40, 8, (1e11, 1e-6), (1e10, 4e-6))
