@@ -160,7 +160,7 @@ def _cable(row: list[str], nodes: int, where: str) -> Cable:
     rate, delay = _quantity(row[2], _RATES, where) / 8, _quantity(row[3], _TIMES, where)
     if not _LEAST_GBPS * 1e9 / 8 <= rate <= _MOST_GBPS * 1e9 / 8 or not 0 <= delay <= _LONGEST_NS * 1e-9:
         raise BadInputError(
-            f"{where}: {line!r:.80}: its bandwidth or delay is out of range",
+            f"{where}: {line!r:.80}: bandwidth {rate * 8 / 1e9:g} Gb/s or delay {delay * 1e9:g} ns is out of range",
             f"give {_LEAST_GBPS:g} to {_MOST_GBPS:g} Gbps and at most {_LONGEST_NS:g} ns",
         )
     return int(row[0]), int(row[1]), rate, delay
