@@ -7,12 +7,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from policies.monty_runner import MontyRunner
 
 _DAEMONS = frozenset({"cluster", "bare_cluster", "all_workers"})
 _LOOPBACK = ("127.", "::1", "localhost", "/")
+
+# Examples have no time limit of their own: the other tests share the cores.
+settings.register_profile("shared-cores", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared-cores")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
