@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ccl_search import feasibility, targets
+from ccl_search import feasibility, retracting, targets
 from ccl_search.loop.interrupt import Interrupt
 from ccl_search.loop.observer import Observer, RunView
 from ccl_search.loop.recorder import Recorder
@@ -42,13 +42,19 @@ class Origin:
 
 
 def open_store(home: str | None, write: bool) -> Store:
-    """The store of `home` (see `runs.store.resolve_home`), with a leaderboard column for every bundled metric."""
+    """The store of `home` (see `runs.store.resolve_home`), with a leaderboard column for every bundled metric.
+
+    One that is opened for writing has the values of retracted tool versions flagged.
+    """
     from metrics.registry import BUNDLED
     from runs.store import Store, resolve_home
 
-    return Store.open(
+    store = Store.open(
         resolve_home(Path(home) if home else None), write=write, metric_columns=BUNDLED, product_version=version()
     )
+    if write:
+        retracting.flag(store)
+    return store
 
 
 def create(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def run_summary(store: Store, run_id: str, seconds: float | None = None) -> dict[str, Any]:
     """The one object of `run --json`. `cost_usd` is None where a part of it is unknown."""
-    from ccl_search import constraints, profiler_cost, repeats
+    from ccl_search import constraints, profiler_cost, repeats, retracting
     from ccl_search.screening import report as screening
 
     run = store.run(run_id)
@@ -39,7 +39,7 @@ def run_summary(store: Store, run_id: str, seconds: float | None = None) -> dict
         "constraints": list(run.options.get("settings", {}).get("constraints") or ()),
         "limits": [limit.text for limit in constraints.limits_of(run)],
         "infeasible": _infeasible(run, trials),
-        "warnings": repeats.warnings(run, best),
+        "warnings": [*repeats.warnings(run, best), *retracting.warnings(store, run, trials)],
         "screen": screening.of_run(store, run),
         "profiler_cost": profiler_cost.of_run(run),
         "trials": sum(totals.trials.values()),
@@ -106,6 +106,8 @@ def trial_row(trial: TrialRecord) -> dict[str, Any]:
 
 def trial_detail(store: Store, trial: TrialRecord) -> dict[str, Any]:
     """Everything kept of a trial."""
+    from ccl_search import retracting
+
     return {
         **trial_row(trial),
         "run_id": trial.run_id,
@@ -113,6 +115,7 @@ def trial_detail(store: Store, trial: TrialRecord) -> dict[str, Any]:
         "rationale": trial.rationale or None,
         "plan": trial.plan,
         "metrics": {name: value.as_dict() for name, value in trial.metrics.items()},
+        "retracted": retracting.of_run(store, store.run(trial.run_id), [trial]).get(trial.number, []),
         "fidelity": trial.fidelity.value if trial.fidelity else None,
         "backend": trial.backend,
         "provenance": trial.provenance,

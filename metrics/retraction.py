@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
 import metrics.registry as registry
-from runs.metric import MetricValue
 
 
 @dataclass(frozen=True)
@@ -43,14 +42,3 @@ def _entry(data: dict[str, Any]) -> Retraction:
 def retracted(metric: str, version: str, table: Iterable[Retraction] | None = None) -> Retraction | None:
     """The retraction that covers a stored value, or None when it stands."""
     return next((r for r in (retractions() if table is None else table) if r.covers(metric, version)), None)
-
-
-def flag(value: MetricValue, table: Iterable[Retraction] | None = None) -> MetricValue:
-    """The value with a warning when its tool version is retracted; the number itself stays, it is evidence."""
-    found = retracted(value.name, value.version, table)
-    if found is None:
-        return value
-    again = f"; version {found.replaced_by} is right" if found.replaced_by else ""
-    return replace(
-        value, warnings=(*value.warnings, f"{value.name} {value.version} is retracted: {found.reason}{again}")
-    )

@@ -10,10 +10,12 @@ from typing import Any
 
 from backends.calibration import UNCALIBRATED, Calibration
 from runs.errors import BadInputError
+from runs.yaml_file import read_yaml
 
 FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_FACTORS = ("compute", "bandwidth", "latency", "launch", "step_overhead_s")
+_BY_CLASS = ("compute", "bandwidth", "latency")
+_FACTORS = (*_BY_CLASS, "launch", "step_overhead_s")
 
 
 @dataclass(frozen=True)
@@ -118,15 +120,7 @@ def read(path: Path) -> CalibrationFile:
     Raises:
         BadInputError: it cannot be read, or it is no calibration; the message names the file and the field.
     """
-    import yaml
-
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"the calibration {path} cannot be read: {error}", "see docs/calibration.md") from error
-    except yaml.YAMLError as error:
-        raise BadInputError(f"{path} is no YAML: {' '.join(str(error).split())}", "see docs/calibration.md") from error
-    return parse(data, path)
+    return parse(read_yaml(path, "the calibration", "see docs/calibration.md"), path)
 
 
 def parse(data: Any, path: Path | str) -> CalibrationFile:
@@ -147,15 +141,29 @@ def parse(data: Any, path: Path | str) -> CalibrationFile:
     strange = sorted(set(map(str, data["factors"])) - set(_FACTORS))
     if strange:
         raise BadInputError(f"{path}: unknown factor {strange[0]}", f"factors are {', '.join(_FACTORS)}")
-    provenance, fit = data.get("provenance") or {}, data.get("fit") or {}
-    factors = {name: _numbers(value, f"{path}: {name}") for name, value in data["factors"].items()}
-    source = str(provenance.get("source", "")) if isinstance(provenance, dict) else ""
+    factors = {name: _factor(name, value, f"{path}: {name}") for name, value in data["factors"].items()}
+    provenance, fit = _section(data, "provenance", path), _section(data, "fit", path)
+    source = str(provenance.get("source", ""))
     return CalibrationFile(Calibration(name=data["name"], source=source, **factors), provenance, fit)
 
 
-def _numbers(value: Any, where: str) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _numbers(each, f"{where}.{key}") for key, each in value.items()}
+def _section(data: dict[str, Any], name: str, path: Path | str) -> dict[str, Any]:
+    found = data.get(name) or {}
+    if not isinstance(found, dict):
+        raise BadInputError(f"{path}: {name} is no mapping", "write one with ccl-search calibrate")
+    return found
+
+
+def _factor(name: str, value: Any, where: str) -> Any:
+    """A factor as the calibration has it: one number, or one for each class of kernels or links."""
+    if name not in _BY_CLASS:
+        return _number(value, where)
+    if not isinstance(value, dict):
+        raise BadInputError(f"{where}: {value!r} is no mapping of classes to numbers", "fit it again or mend the entry")
+    return {str(key): _number(each, f"{where}.{key}") for key, each in value.items()}
+
+
+def _number(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadInputError(f"{where}: {value!r} is no number", "fit it again or mend the entry")
     return float(value)

@@ -128,6 +128,9 @@ def _print_trial(document: dict[str, Any]) -> None:
         out.print("evidence:")
         out.print(document["evidence"], markup=False, soft_wrap=True)
     _print_metrics(document["metrics"])
+    for old in document["retracted"]:
+        told = f"{old['name']} {old['version']} = {_cell(old['value'])} {old['unit']} is retracted: {old['retracted']}"
+        out.print(told, markup=False, soft_wrap=True)
     out.print("policy:")
     out.print(document["policy"], markup=False, soft_wrap=True)
 

@@ -38,6 +38,7 @@ starts the CLI says `from runs.store import Store` inside the function that open
     store.attempts(run_id, number) -> list[AttemptRecord]
     store.scores(run_id, number) -> list[ScoreRecord]
     store.metric_values(run_id, number) -> list[MetricRecord]                     all versions, retracted ones too
+    store.retracted_values(run_id) -> dict[int, list[MetricRecord]]               of all trials, by trial
     store.trace_files(run_id, number) -> list[TraceFile]
     store.screenings(run_id) -> dict[int, Screening]      decisions of a screen, by trial
     store.policy(sha256) -> PolicyRecord; store.prompt(sha256) -> str

@@ -136,6 +136,20 @@ class ReadPart(Part):
             statement = select(MetricRow).where(MetricRow.trial_id == key).order_by(col(MetricRow.id))
             return [metric_record(row) for row in session.exec(statement)]
 
+    def retracted_values(self, run_id: str) -> dict[int, list[MetricRecord]]:
+        """The retracted metric values of a run's trials, by trial, in the order they were stored."""
+        with self._database.reading() as session:
+            statement = (
+                select(TrialRow.number, MetricRow)
+                .join(TrialRow, col(TrialRow.id) == col(MetricRow.trial_id))
+                .where(TrialRow.run_id == run_id, col(MetricRow.retracted).is_(True))
+                .order_by(col(MetricRow.id))
+            )
+            found: dict[int, list[MetricRecord]] = defaultdict(list)
+            for number, row in session.exec(statement):
+                found[number].append(metric_record(row))
+            return dict(found)
+
     def trace_files(self, run_id: str, number: int) -> list[TraceFile]:
         """The trace files of a trial, by path."""
         with self._database.reading() as session:

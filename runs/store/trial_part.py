@@ -182,11 +182,15 @@ class TrialPart(Part):
             _put_metrics(session, _key(trial_row(session, run_id, number)), values)
 
     def retract(self, name: str, version: str, reason: str) -> int:
-        """Flag every value that a bad version of a metric tool gave, in all runs; how many."""
+        """Flag every value that a bad version of a metric tool gave, in all runs; how many were not flagged yet."""
         with self._database.transaction() as session:
             statement = (
                 update(MetricRow)
-                .where(col(MetricRow.name) == name, col(MetricRow.version) == version)
+                .where(
+                    col(MetricRow.name) == name,
+                    col(MetricRow.version) == version,
+                    col(MetricRow.retracted).is_(False),
+                )
                 .values(retracted=True, retracted_reason=clean(reason))
             )
             return int(session.connection().execute(statement).rowcount)

@@ -15,7 +15,7 @@ import pytest
 
 from metrics import compute, registry
 from metrics.facts import CardFacts
-from metrics.retraction import Retraction, flag, retracted, retractions
+from metrics.retraction import Retraction, retracted, retractions
 from metrics.testing import MetricToolContract, sample_trace
 from metrics.tool import MetricTool, Options
 from metrics.traces.timeline import Timeline
@@ -212,12 +212,9 @@ def test_the_contract_catches_broken_tools() -> None:
 # --- retractions ------------------------------------------------------------------------------------------------------
 
 
-def test_retracted_versions_are_flagged() -> None:
-    spec = MetricSpec("tpot", "1.0.0", "s", Direction.MINIMIZE)
+def test_a_retraction_covers_its_versions_alone() -> None:
     table = (Retraction("tpot", ("0.9.0", "1.0.0"), "the last step was left out", "1.0.1"),)
-    flagged = flag(MetricValue.of(spec, 2.0), table)
-    assert flagged.value == 2.0
-    assert flagged.warnings == ("tpot 1.0.0 is retracted: the last step was left out; version 1.0.1 is right",)
+    assert retracted("tpot", "1.0.0", table) is table[0]
     assert retracted("tpot", "1.0.1", table) is None
     assert retracted("ttft", "1.0.0", table) is None
     assert retracted("anything", "2.0", (Retraction("*", ("2.0",), "reader"),)) is not None
