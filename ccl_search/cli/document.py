@@ -40,10 +40,18 @@ def _section(path: str, command: Any) -> Iterator[str]:
     level = "#" * min(4, path.count(" ") + 2)
     yield f"{level} `{path}`\n"
     if command.help:
-        yield inspect.cleandoc(command.help.replace("\f", "")) + "\n"
+        yield _markdown(inspect.cleandoc(command.help.replace("\f", ""))) + "\n"
     rows = [_row(parameter) for parameter in command.params if parameter.name != "help"]
     if rows:
         yield "\n".join(["| option | meaning | default |", "|---|---|---|", *rows]) + "\n"
+
+
+def _markdown(text: str) -> str:
+    """The help with its example commands, a line each, as a block of code."""
+    told, given, examples = text.partition("For example\n")
+    if not given:
+        return text
+    return told + "```sh\n" + "\n".join(line.strip("`") for line in examples.splitlines()) + "\n```"
 
 
 def _row(parameter: Any) -> str:
