@@ -148,8 +148,8 @@ class _Counter:
 def messages(phase: Phase, splits: int = 1) -> tuple[float, float]:
     """How many messages one group of a phase exchanges as ASTRA-sim runs it, and the mean bytes of one.
 
-    The reference's notes have the algorithms: a ring all-to-all relays n(n-1)/2 messages a rank, its tree sends the
-    whole chunk over every edge, up and down.
+    A ring all-to-all relays n(n-1)/2 messages a rank; its double binary tree sends the whole chunk over every edge of
+    one tree, up and down (docs/network.md, `double_binary_tree_astra`).
     """
     n, size = len(phase.groups[0]), phase.nbytes / splits
     rounds = 2 if phase.kind == "all_reduce" else 1
