@@ -51,8 +51,8 @@ def legal(workload: dict, environment: dict, tp: int, pp: int, dp: int) -> bool:
     return dp > 1 or tp * pp == 1  # bf16 together with tp or pp needs FSDP
 
 
-
 def generate_config(workload: dict, environment: dict) -> dict:
+    """The degrees that fit with room on most devices, else those that need least memory; everything recomputed."""
     choices = {knob["key"]: knob["choices"] for knob in workload.get("config_space", [])}
     memory = environment.get("gpu_memory_gb", 40) * 1e9
     node = environment.get("gpus_per_node", environment.get("total_gpus", 1))

@@ -1,29 +1,31 @@
+"""A policy of the proposer `guided`: the preferred config where it may run, elsewhere the one most like it."""
+
 import math
 
 PREFERRED = {'tp': 4, 'pp': 8, 'dp': 8, 'dp_shard': 8, 'ep': 16, 'zero_stage': 2, 'micro_batch_size': 1, 'pipeline_schedule': 'interleaved', 'activation_checkpointing': 'none', 'compile': True}
 CHOSEN_ON = {'total_gpus': 256, 'gpus_per_node': 4, 'gpu_memory_gb': 40}
 NEEDS_GB = 20.046  # estimate for one device with the preferred config
-RULES = [
-    lambda c, w, e: c.get('tp', 1) * c.get('pp', 1) * c.get('dp', 1) <= e['total_gpus'],
-    lambda c, w, e: c.get('tp', 1) * c.get('pp', 1) * c.get('dp', 1) <= e['gpus_per_node'] or c.get('tp', 1) * c.get('pp', 1) * c.get('dp', 1) % e['gpus_per_node'] == 0,
-    lambda c, w, e: w['batch_size'] % (c.get('dp', 1) * c.get('micro_batch_size', 1)) == 0,
-    lambda c, w, e: c.get('dp', 1) % c.get('dp_shard', 1) == 0,
-    lambda c, w, e: c.get('dp_shard', 1) > 1 or c.get('tp', 1) * c.get('pp', 1) == 1 or w['precision'] == 'fp32',
-    lambda c, w, e: c.get('dp', 1) == c.get('dp_shard', 1) or c.get('dp_shard', 1) >= e['gpus_per_node'],
-    lambda c, w, e: c.get('zero_stage', 1) == 3 or c.get('dp_shard', 1) > 1,
-    lambda c, w, e: w['num_kv_heads'] % c.get('tp', 1) == 0,
-    lambda c, w, e: w['seq_len'] % (2 * c.get('tp', 1)) == 0,
-    lambda c, w, e: c.get('ep', 1) == 1 or c.get('ep', 1) % c.get('tp', 1) == 0,
-    lambda c, w, e: c.get('ep', 1) == 1 or c.get('dp_shard', 1) * c.get('tp', 1) % c.get('ep', 1) == 0,
-    lambda c, w, e: c.get('pp', 1) == 1 or w['batch_size'] // (c.get('dp', 1) * c.get('micro_batch_size', 1)) >= c.get('pp', 1),
-    lambda c, w, e: c.get('pipeline_schedule', 1) != 'interleaved' or w['batch_size'] // (c.get('dp', 1) * c.get('micro_batch_size', 1)) % c.get('pp', 1) == 0,
-    lambda c, w, e: c.get('pipeline_schedule', 1) != 'interleaved' or 2 * c.get('pp', 1) <= w['num_layers'],
-    lambda c, w, e: c.get('pipeline_schedule', 1) == '1f1b' or c.get('pp', 1) > 1,
+RULES = [  # of config, workload and environment
+    lambda c, w, e: c.get('tp', 1) * c.get('pp', 1) * c.get('dp', 1) <= e['total_gpus'],  # devices
+    lambda c, w, e: c.get('tp', 1) * c.get('pp', 1) * c.get('dp', 1) <= e['gpus_per_node'] or c.get('tp', 1) * c.get('pp', 1) * c.get('dp', 1) % e['gpus_per_node'] == 0,  # whole_nodes
+    lambda c, w, e: w['batch_size'] % (c.get('dp', 1) * c.get('micro_batch_size', 1)) == 0,  # global_batch
+    lambda c, w, e: c.get('dp', 1) % c.get('dp_shard', 1) == 0,  # shard_divides_dp
+    lambda c, w, e: c.get('dp_shard', 1) > 1 or c.get('tp', 1) * c.get('pp', 1) == 1 or w['precision'] == 'fp32',  # mixed_precision
+    lambda c, w, e: c.get('dp', 1) == c.get('dp_shard', 1) or c.get('dp_shard', 1) >= e['gpus_per_node'],  # replicas_of_shards
+    lambda c, w, e: c.get('zero_stage', 1) == 3 or c.get('dp_shard', 1) > 1,  # zero_stage_needs_shards
+    lambda c, w, e: w['num_kv_heads'] % c.get('tp', 1) == 0,  # kv_heads
+    lambda c, w, e: w['seq_len'] % (2 * c.get('tp', 1)) == 0,  # sequence
+    lambda c, w, e: c.get('ep', 1) == 1 or c.get('ep', 1) % c.get('tp', 1) == 0,  # ep_holds_tp
+    lambda c, w, e: c.get('ep', 1) == 1 or c.get('dp_shard', 1) * c.get('tp', 1) % c.get('ep', 1) == 0,  # ep_divides_shards
+    lambda c, w, e: c.get('pp', 1) == 1 or w['batch_size'] // (c.get('dp', 1) * c.get('micro_batch_size', 1)) >= c.get('pp', 1),  # enough_micro_batches
+    lambda c, w, e: c.get('pipeline_schedule', 1) != 'interleaved' or w['batch_size'] // (c.get('dp', 1) * c.get('micro_batch_size', 1)) % c.get('pp', 1) == 0,  # interleaved_rounds
+    lambda c, w, e: c.get('pipeline_schedule', 1) != 'interleaved' or 2 * c.get('pp', 1) <= w['num_layers'],  # interleaved_stages
+    lambda c, w, e: c.get('pipeline_schedule', 1) == '1f1b' or c.get('pp', 1) > 1,  # schedule_needs_pp
 ]
 DEGREES = ("tp", "cp", "pp", "dp")
 
 
-def generate_config(workload, environment):
+def generate_config(workload: dict, environment: dict) -> dict:
     """best is trial 2; compute is 37% of its step. Change ep 32 to 16; expect 1.063 s"""
     choices = {knob["key"]: knob["choices"] for knob in workload.get("config_space", [])}
     preferred = {key: nearest(PREFERRED.get(key, values[0]), values) for key, values in choices.items()}
@@ -43,7 +45,7 @@ def generate_config(workload, environment):
     return leanest or preferred
 
 
-def spread(choices, goal, here):
+def spread(choices: dict, goal: int, here: dict) -> list[dict]:
     """Parallel degrees, those most like the preferred ones first, with as many devices as the goal says."""
     found = [{}]
     for key in [key for key in DEGREES if key in choices]:
@@ -52,7 +54,8 @@ def spread(choices, goal, here):
     return sorted(found, key=lambda one: distance(one, goal, here))
 
 
-def distance(degrees, goal, here):
+def distance(degrees: dict, goal: int, here: dict) -> tuple:
+    """How unlike the preferred degrees these are, in halvings and doublings; of equals, more replicas come first."""
     away = 10 * abs(math.log2(occupied(degrees) / goal))
     for key, weight in (("tp", 3), ("cp", 2), ("pp", 2)):
         away += weight * abs(math.log2(degrees.get(key, 1) / PREFERRED.get(key, 1)))
@@ -60,7 +63,7 @@ def distance(degrees, goal, here):
     return (away + (20 if across else 0), -degrees.get("dp", 1))
 
 
-def details(choices, degrees):
+def details(choices: dict, degrees: dict) -> list[dict]:
     """What else may have to change with the degrees: what is like the preferred config first."""
     found = [{}]
     dp = degrees.get("dp", 1)
@@ -82,7 +85,7 @@ def details(choices, degrees):
     return found
 
 
-def legal(config, workload, environment, here):
+def legal(config: dict, workload: dict, environment: dict, here: dict) -> bool:
     """Whether the config keeps the rules of the space, those whose facts are known."""
     if occupied(config) > here["total_gpus"]:
         return False
@@ -95,28 +98,31 @@ def legal(config, workload, environment, here):
     return True
 
 
-def fits(config, here):
+def fits(config: dict, here: dict) -> bool:
     """Whether it should fit: where it takes no more than the preferred config did, it does."""
     if here["gpu_memory_gb"] >= CHOSEN_ON["gpu_memory_gb"] and needs(config) <= NEEDS_GB:
         return True
     return needs(config) <= 0.8 * here["gpu_memory_gb"]
 
 
-def needs(config):
+def needs(config: dict) -> float:
     """GB on one device, by how far the model is spread."""
     leaner = PREFERRED.get("activation_checkpointing") != "full" and config.get("activation_checkpointing") == "full"
     return NEEDS_GB * shards_of(PREFERRED) / shards_of(config) * (0.7 if leaner else 1)
 
 
-def shards_of(config):
+def shards_of(config: dict) -> int:
+    """Over how many devices the model's state is spread."""
     return config.get("tp", 1) * config.get("pp", 1) * config.get("cp", 1) * config.get("dp_shard", 1)
 
 
-def occupied(config):
+def occupied(config: dict) -> int:
+    """How many devices the config takes."""
     return config.get("tp", 1) * config.get("cp", 1) * config.get("pp", 1) * config.get("dp", 1)
 
 
-def nearest(wanted, choices):
+def nearest(wanted: int | float | str | None, choices: list) -> int | float | str:
+    """What is wanted where it is offered; else the closest number, or the first choice."""
     for choice in choices:
         if choice == wanted and isinstance(choice, bool) == isinstance(wanted, bool):
             return choice
