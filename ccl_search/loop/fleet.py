@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from ccl_search.loop.suggestion import Suggestion
-from launchers.base import Handle, Job, JobState, Launcher
+from launchers.base import Announcing, Handle, Job, JobState, Launcher
 from runs.trial import Execution
 
 _LOOK_UP_S = 0.2
@@ -66,6 +66,16 @@ class OneAtATime:
         self.name = launcher.name
         self._launcher = launcher
         self._lock = threading.Lock()
+
+    @property
+    def announce(self) -> Callable[[str], None]:
+        """See `Announcing`; of a launcher that announces nothing, what takes no notice."""
+        return self._launcher.announce if isinstance(self._launcher, Announcing) else lambda _text: None
+
+    @announce.setter
+    def announce(self, told: Callable[[str], None]) -> None:
+        if isinstance(self._launcher, Announcing):
+            self._launcher.announce = told
 
     def submit(self, job: Job) -> Handle:
         """See `Launcher.submit`."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
+from ccl_search.loop.execution import Executor
 from ccl_search.loop.fleet import Fleet, OneAtATime
+from ccl_search.loop.interrupt import Interrupt
 from ccl_search.loop.suggestion import Suggestion
 from ccl_search.proposers.base import Proposal
 from launchers.base import Handle, Job, JobState
+from runs import catalogue
 from runs.plan import ParallelPlan
 from runs.trial import Execution, TrialState
 from tests.ccl_search.cli import Cli, start
@@ -104,6 +108,27 @@ def test_calls_of_a_launcher_never_run_at_the_same_time() -> None:
         thread.join()
 
     assert busy.clashes == 0
+
+
+class Talkative(Busy):
+    """A launcher that says what a submission is going to take."""
+
+    announce: Callable[[str], None] = staticmethod(lambda _text: None)
+
+    def submit(self, job: Job) -> Handle:
+        self.announce("this will take days")
+        return {}
+
+
+def test_what_a_launcher_announces_is_heard_through_the_lock(tmp_path: Path) -> None:
+    heard: list[str] = []
+    workload, environment = catalogue.workload("wl4"), catalogue.environment("perlmutter-a100-16")
+    job = Job("run", 1, 1, tmp_path, workload, environment, {}, ParallelPlan("x"), "", 60.0)
+
+    Executor(OneAtATime(Talkative()), Interrupt(), heard.append).launcher.submit(job)
+    Executor(OneAtATime(Busy()), Interrupt(), heard.append).launcher.submit(job)
+
+    assert heard == ["this will take days"]
 
 
 def test_a_parallel_search_runs_every_iteration_once(cli: Cli) -> None:
