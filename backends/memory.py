@@ -16,7 +16,7 @@ from runs.environment import Environment
 from runs.plan import ParallelPlan
 from runs.workload import Workload
 
-GB = 1e9
+GB, GIB = 1e9, 2.0**30
 DEFAULT_MARGIN = 0.08
 """How far, relative to the limit, an estimate may lie above it before the plan is called out of memory.
 
@@ -50,11 +50,11 @@ class MemoryEstimate:
         }  # fmt: skip
 
     def describe(self) -> str:
-        """One line: the total, the limit and the parts in GB (1e9 bytes), largest first."""
+        """One line: the total, the limit and the parts in GiB, as a device is named ("40 GB"), largest first."""
         parts = sorted(self.parts.items(), key=lambda part: -part[1])
-        listed = ", ".join(f"{name} {size / GB:.1f}" for name, size in parts if size >= 0.05 * GB)
+        listed = ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts if size >= 0.05 * GIB)
         return (
-            f"{self.total_bytes / GB:.1f} GB needed on stage {self.stage}, {self.limit_bytes / GB:.1f} GB there "
+            f"{self.total_bytes / GIB:.1f} GiB needed on stage {self.stage}, {self.limit_bytes / GIB:.1f} GiB there "
             f"(margin {self.margin:.0%}): {listed}"
         )
 
@@ -75,7 +75,7 @@ def estimate(
     )
     worst["framework"] = _framework_bytes(plan)
     total = sum(worst.values())
-    limit = environment.device_memory_gb * 2**30
+    limit = environment.device_memory_gb * GIB
     return MemoryEstimate(worst, total, limit, margin, total <= limit * (1 + margin), stage)
 
 

@@ -157,10 +157,11 @@ def _show(found: Simulation) -> None:
         _print_step(found.result)
         for note in found.result.notes:
             console().print(note, soft_wrap=True, markup=False)
-    parts = sorted(found.memory.parts.items(), key=lambda part: -part[1])
-    rows = [[name, f"{size / 1e9:.2f}"] for name, size in parts if size > 0]
-    rows += [["total", f"{found.memory.total_bytes / 1e9:.2f}"], ["device", f"{found.memory.limit_bytes / 1e9:.2f}"]]
-    _table(f"memory of a device, pipeline stage {found.memory.stage}", ["part!", ">GB!"], rows)
+    memory = found.memory
+    parts = sorted(((name, size) for name, size in memory.parts.items() if size > 0), key=lambda part: -part[1])
+    ends = [("total", memory.total_bytes), ("device", memory.limit_bytes)]
+    rows = [[name, f"{size / 2**30:.2f}"] for name, size in [*parts, *ends]]
+    _table(f"memory of a device, pipeline stage {found.memory.stage}", ["part!", ">GiB!"], rows)
     if found.result is not None:
         _print_links(found.result)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backends.memory import GB, concurrent_sequences, estimate, prefill_tokens, waves
+from backends.memory import concurrent_sequences, estimate, prefill_tokens, waves
 from runs import catalogue
 from runs.plan import ParallelPlan, StateBytes
 from runs.workload import Workload
@@ -107,7 +107,7 @@ def test_total_is_the_sum_and_the_description_names_the_largest_part_first() -> 
     found = estimate(WORKLOAD, perlmutter(), training_plan(WORKLOAD))
     assert found.total_bytes == sum(found.parts.values())
     assert not found.fits
-    assert f"optimizer {12 * PARAMS / GB:.1f}, gradients" in found.describe()
+    assert f"optimizer {12 * PARAMS / 2**30:.1f}, gradients" in found.describe()
 
 
 def test_kv_cache_of_grouped_queries_and_of_latents() -> None:

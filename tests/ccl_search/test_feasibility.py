@@ -110,11 +110,11 @@ def test_other_configs_are_no_duplicates() -> None:
 
 def test_a_config_that_does_not_fit_is_refused_with_its_memory_parts() -> None:
     config = {**GOOD, "tp": 1, "dp": 2, "dp_shard": 2}
-    # 8.03e9 parameters over 2 ranks: 16.1 GB of fp32 weights, as much of gradients, 32.1 GB of moments
+    # 8.03e9 parameters over 2 ranks: 15.0 GiB of fp32 weights, as much of gradients, 29.9 GiB of moments
     found = refusal(config)
 
     assert found.failure is FailureClass.PREDICTED_OOM
-    assert all(word in found.reason for word in ("42.9 GB", "margin 8%", "optimizer 32.1", "weights 16.1"))
+    assert all(word in found.reason for word in ("40.0 GiB", "margin 8%", "optimizer 29.9", "weights 15.0"))
 
 
 def test_the_verdict_on_memory_is_the_memory_models() -> None:

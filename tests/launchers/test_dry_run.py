@@ -65,8 +65,8 @@ def test_too_little_memory_is_an_oom_with_its_parts(tmp_path: Path) -> None:
     handle = launcher.submit(job(tmp_path, training_plan(WL4, dp_replicate=4)))
     failed = launcher.collect(handle)
     assert (failed.state, failed.failure) == (TrialState.FAILED, FailureClass.OOM)
-    assert "optimizer 96.4" in failed.evidence
-    assert "42.9 GB there" in failed.evidence
+    assert "optimizer 89.7" in failed.evidence
+    assert "40.0 GiB there" in failed.evidence
     assert not (tmp_path / "trace").exists()
 
 
