@@ -115,7 +115,7 @@ def trial_detail(store: Store, trial: TrialRecord) -> dict[str, Any]:
         "rationale": trial.rationale or None,
         "plan": trial.plan,
         "metrics": {name: value.as_dict() for name, value in trial.metrics.items()},
-        "retracted": retracting.of_run(store, store.run(trial.run_id), [trial]).get(trial.number, []),
+        "retracted": retracting.of_run(store, trial.run_id, [trial]).get(trial.number, []),
         "fidelity": trial.fidelity.value if trial.fidelity else None,
         "backend": trial.backend,
         "provenance": trial.provenance,

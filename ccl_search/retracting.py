@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from metrics.retraction import Retraction
     from runs.metric import MetricValue
     from runs.store import RunRecord, Store, TrialRecord
 
@@ -16,33 +17,36 @@ def flag(store: Store) -> int:
     A flagged value stays where it is but counts no more: it is in no view and in no ranking of metrics, and `rescore`
     computes it again from its trace.
     """
-    from metrics.registry import every_tool
+    from metrics.registry import names
     from metrics.retraction import retractions
 
     flagged = 0
     for entry in retractions():
-        names = tuple(every_tool()) if entry.metric == "*" else (entry.metric,)
-        flagged += sum(store.retract(name, version, entry.reason) for name in names for version in entry.versions)
+        metrics = names() if entry.metric == "*" else (entry.metric,)
+        flagged += sum(store.retract(name, version, entry.reason) for name in metrics for version in entry.versions)
     return flagged
 
 
-def of_run(store: Store, run: RunRecord, trials: Sequence[TrialRecord]) -> dict[int, list[dict[str, Any]]]:
+def of_run(store: Store, run_id: str, trials: Sequence[TrialRecord]) -> dict[int, list[dict[str, Any]]]:
     """The retracted values (name, version, value, unit, why) that no other has replaced, by trial."""
+    from metrics.retraction import retractions
+
     found: dict[int, list[dict[str, Any]]] = {}
-    flagged = store.retracted_values(run.id)
+    flagged, table = store.retracted_values(run_id), retractions()
     for trial in trials:
         stored = [(record.value, record.retracted_reason) for record in flagged.get(trial.number, ())]
-        entries = [_entry(value, why) for value, why in stored if value.name not in trial.metrics] + _unflagged(trial)
+        entries = [_entry(value, why) for value, why in stored if value.name not in trial.metrics]
+        entries += _unflagged(trial, table) if table else []
         if entries:
             found[trial.number] = entries
     return found
 
 
-def _unflagged(trial: TrialRecord) -> list[dict[str, Any]]:
+def _unflagged(trial: TrialRecord, table: Sequence[Retraction]) -> list[dict[str, Any]]:
     """Values that the next command that writes will flag: a store may have been opened for reading alone since."""
     from metrics.retraction import retracted
 
-    known = ((value, retracted(value.name, value.version)) for value in trial.metrics.values())
+    known = ((value, retracted(value.name, value.version, table)) for value in trial.metrics.values())
     return [_entry(value, entry.reason) for value, entry in known if entry is not None]
 
 
@@ -54,7 +58,7 @@ def warnings(store: Store, run: RunRecord, trials: Sequence[TrialRecord]) -> lis
     """One line for every tool version of the objective's metrics whose values are retracted, with what to do."""
     terms = {term.spec.name for term in run.typed_objective().terms}
     counts: dict[tuple[str, str, str], int] = {}
-    for entries in of_run(store, run, trials).values():
+    for entries in of_run(store, run.id, trials).values():
         for entry in entries:
             key = (entry["name"], entry["version"], entry["retracted"])
             counts[key] = counts.get(key, 0) + (entry["name"] in terms)

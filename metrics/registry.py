@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -61,10 +61,10 @@ class Broken:
         return MetricValue.none(self.SPEC, self._reason)
 
 
-def every_tool() -> dict[str, MetricTool]:
-    """All tools by name. One that cannot be loaded is `Broken`, so that it does not cost the others."""
+def every_tool(wanted: Iterable[str] | None = None) -> dict[str, MetricTool]:
+    """All tools by name, or those wanted. One that cannot be loaded is `Broken`: it does not cost the others."""
     tools: dict[str, MetricTool] = {}
-    for name in names():
+    for name in names() if wanted is None else wanted:
         try:
             tools[name] = tool(name)
         except BadInputError as error:

@@ -31,7 +31,7 @@ def retractions() -> tuple[Retraction, ...]:
     """The bundled table `data/retracted.toml` and what third-party tools declare as `RETRACTED`."""
     text = resources.files("metrics").joinpath("data", "retracted.toml").read_text(encoding="utf-8")
     bundled = [_entry(entry) for entry in tomllib.loads(text).get("retracted", [])]
-    declared = [r for tool in registry.every_tool().values() for r in getattr(tool, "RETRACTED", ())]
+    declared = [r for tool in registry.every_tool(registry.plugins()).values() for r in getattr(tool, "RETRACTED", ())]
     return (*bundled, *declared)
 
 

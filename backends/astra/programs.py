@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
@@ -13,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+from runs.digests import file_sha256, text_sha256
 from runs.errors import BadInputError, TargetUnavailableError
 
 Engine = Literal["unaware", "aware", "ns3"]
@@ -112,7 +112,7 @@ class Program:
         For a container it is a digest of the command, which names the image. Raises what `line` raises.
         """
         if self.is_container:
-            digest = hashlib.sha256("\0".join(self.words).encode()).hexdigest()[:_DIGEST]
+            digest = text_sha256("\0".join(self.words))[:_DIGEST]
             return f"{_label(engine)} command:{digest}"
         path = self._file(engine)
         stat = path.stat()
@@ -171,8 +171,7 @@ def _label(engine: Engine, name: str = "") -> str:
 
 @lru_cache(maxsize=16)
 def _file_digest(path: Path, _size: int, _changed: int) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()[:_DIGEST]
+    return file_sha256(path)[:_DIGEST]
 
 
 def _commit(path: Path) -> str | None:

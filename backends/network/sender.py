@@ -73,6 +73,12 @@ class Host:
         return None, soonest
 
 
+def in_packets(nbytes: float, known: NetworkParameters) -> tuple[int, float]:
+    """How many packets a message is, and the wire bytes of the last one."""
+    full, rest = divmod(nbytes, known.payload_bytes)
+    return int(full) + (rest > 0), known.header_bytes + (rest if rest > 0 else known.payload_bytes)
+
+
 class Message:
     """One message under way, times in ticks: `room` packets may be on the way, `next_at` is when its rate lets one go.
 
@@ -84,12 +90,9 @@ class Message:
                  "way")  # fmt: skip
 
     def __init__(self, key: Key, way: Way, known: NetworkParameters) -> None:
-        full, rest = divmod(way.nbytes, known.payload_bytes)
-        wire = known.payload_bytes + known.header_bytes
         self.key, self.way, self.payload = key, way, known.payload_bytes
-        self.packets = int(full) + (rest > 0)
-        self.last = rest + known.header_bytes if rest > 0 else wire
-        self.size: float = wire
+        self.packets, self.last = in_packets(way.nbytes, known)
+        self.size: float = known.payload_bytes + known.header_bytes
         self.sent = self.acked = self.next_at = 0
         self.room, self.due = 1, inf
         self.control: Hpcc | Dcqcn | None = None

@@ -16,7 +16,7 @@ from backends.network.control import Hpcc
 from backends.network.parameters import NetworkParameters
 from backends.network.port_queue import POINT, PortQueue
 from backends.network.rounds import ARRIVE, START, Key, Program, Rounds
-from backends.network.sender import Flow, Host, Train
+from backends.network.sender import Flow, Host, Train, in_packets
 from backends.network.trains import Trains
 from runs.errors import CclSearchError
 
@@ -70,10 +70,9 @@ class TrainEngine(Rounds):
 
     def _flow(self, key: Key) -> Flow:
         way = self._trains.ways[key[2]]
-        full, rest = divmod(way.nbytes, self._known.payload_bytes)
-        last = rest + self._known.header_bytes if rest > 0 else self._wire
+        count, last = in_packets(way.nbytes, self._known)
         line = self._queues[way.hops[0][0]].bandwidth
-        return Flow(key, way, int(full) + (rest > 0), last, Hpcc(line, way.window, way.trip, self._known))
+        return Flow(key, way, count, last, Hpcc(line, way.window, way.trip, self._known))
 
     def _join(self, flow: Flow) -> None:
         port = flow.way.hops[0][0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from ccl_search.calibrating.files import CalibrationFile, check_name
 from ccl_search.calibrating.measurements import LEAST, Spread
 from ccl_search.calibrating.parameters import LINKS, Point, calibration
 from runs import catalogue
+from runs.digests import file_sha256
 from runs.environment import Environment
 from runs.errors import BadInputError
 
@@ -193,7 +193,7 @@ def _provenance(
     left_out = [test for test in tests if test.kind is None]
     return {
         "source": ", ".join(path.name for path in paths),
-        "sha256": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths},
+        "sha256": {path.name: file_sha256(path) for path in paths},
         "date": None,
         "environments": sorted({one.environment.name for one in measured}),
         "tests": [test.describe() for test in tests],

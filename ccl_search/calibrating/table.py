@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import math
 import re
@@ -15,6 +14,7 @@ from typing import Any
 
 from ccl_search.calibrating.measurements import Measurement, Measurements, merged
 from runs import catalogue
+from runs.digests import text_sha256
 from runs.environment import Environment
 from runs.errors import BadInputError
 from runs.plan import ParallelPlan
@@ -88,7 +88,7 @@ def read_table(path: Path, environment: str | None = None, where: Sequence[str] 
         else:
             dropped.setdefault(reason, []).append(row.place)
     found = merged(_measurement(row, environment) for row in used)
-    digest = hashlib.sha256(content.encode()).hexdigest()
+    digest = text_sha256(content)
     kept = {reason: tuple(lines) for reason, lines in dropped.items()}
     return Measurements(path.name, found, kept, digest, max(filter(None, map(_day, used)), default=None))
 
